@@ -13,8 +13,8 @@
 // step sizes agree, and from the rounding of sums as large as the function's. A gradient that is
 // wrong by ten times that is found.
 //
-// The ops of package ops have first derivatives alone: to differentiate a gradient of theirs is an
-// error. Second derivatives of other functions are checked by [Function], of the first derivative.
+// With [Options.Second], second derivatives are checked, of what [ops.Gradients] can differentiate.
+// Those of other functions are checked by [Function], of the first derivative.
 //
 // An error is a [Mismatch]. It names the input, the element and both numbers.
 package gradcheck

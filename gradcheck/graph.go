@@ -72,6 +72,9 @@ func checkOthers(build Build, tape *run, o Options) error {
 		{"lispMachine", tensor.Float64, exact, (*run).lisp},
 		{"a second run", tensor.Float64, 0, (*run).twice},
 	}
+	if o.Second {
+		ways = ways[1:]
+	}
 	if !o.Contiguous {
 		ways = append(ways, way{"inputs that are views", tensor.Float64, exact, (*run).viewed})
 	}
@@ -126,29 +129,81 @@ func newRun(build Build, dtype tensor.Dtype, o Options) (*run, error) {
 	if r.result == nil || len(r.inputs) == 0 || slices.Contains(r.inputs, nil) {
 		return nil, fmt.Errorf("the graph has the result %v and inputs %v, it needs a result and at least one input", r.result, r.inputs)
 	}
+	random := rand.New(rand.NewPCG(o.Seed, 1))
+	if o.Second {
+		if r.result, err = r.second(random); err != nil {
+			return nil, err
+		}
+	}
 	gorgonia.Read(r.result, &r.value)
 	if r.loss = r.result; r.result.IsScalar() {
 		r.weights = []float64{1}
 		return r, nil
 	}
-	random := rand.New(rand.NewPCG(o.Seed, 1))
-	r.weights = make([]float64, r.result.Shape().TotalSize())
-	for i := range r.weights {
-		r.weights[i] = random.NormFloat64()
+	r.loss, r.weights, err = r.weighted("gradcheck.weights", r.result, random)
+	return r, err
+}
+
+// weighted is the sum of a node's elements, each times a random number.
+func (r *run) weighted(name string, of *gorgonia.Node, random *rand.Rand) (sum *gorgonia.Node, numbers []float64, err error) {
+	numbers = make([]float64, of.Shape().TotalSize())
+	for i := range numbers {
+		numbers[i] = random.NormFloat64()
 	}
-	weights := tensor.New(tensor.WithShape(r.result.Shape()...), tensor.WithBacking(slices.Clone(r.weights)), tensor.WithEngine(ops.Engine()))
-	if r.result.Dtype() != tensor.Float64 {
-		if weights, err = ops.Converted(weights, r.result.Dtype()); err != nil {
+	weights := tensor.New(tensor.WithShape(of.Shape()...), tensor.WithBacking(slices.Clone(numbers)), tensor.WithEngine(ops.Engine()))
+	if of.Dtype() != tensor.Float64 {
+		if weights, err = ops.Converted(weights, of.Dtype()); err != nil {
+			return nil, nil, err
+		}
+	}
+	n := gorgonia.NewTensor(r.g, of.Dtype(), weights.Dims(), gorgonia.WithShape(weights.Shape()...),
+		gorgonia.WithName(name), gorgonia.WithValue(weights))
+	product, err := ops.Mul(of, n)
+	if err == nil {
+		sum, err = ops.Sum(product)
+	}
+	return sum, numbers, err
+}
+
+// second is the function whose gradients are second derivatives of the result: a sum of its first
+// ones, each times a random number.
+func (r *run) second(random *rand.Rand) (*gorgonia.Node, error) {
+	square, err := ops.Mul(r.result, r.result)
+	if err != nil {
+		return nil, err
+	}
+	loss := r.result
+	if r.result.IsScalar() {
+		square, err = ops.Scale(square, 0.5)
+	} else {
+		if loss, _, err = r.weighted("gradcheck.second", r.result, random); err != nil {
+			return nil, err
+		}
+		if square, err = ops.Sum(square); err == nil {
+			square, err = ops.Scale(square, 0.5)
+		}
+	}
+	if err == nil {
+		loss, err = ops.Add(loss, square)
+	}
+	if err != nil {
+		return nil, err
+	}
+	gradients, err := ops.Gradients(loss, r.inputs...)
+	if err != nil {
+		return nil, err
+	}
+	var sum *gorgonia.Node
+	for i, d := range gradients {
+		part, _, err := r.weighted(fmt.Sprintf("gradcheck.direction%d", i), d, random)
+		if err == nil && sum != nil {
+			part, err = ops.Add(sum, part)
+		}
+		if sum = part; err != nil {
 			return nil, err
 		}
 	}
-	n := gorgonia.NewTensor(r.g, r.result.Dtype(), weights.Dims(), gorgonia.WithShape(weights.Shape()...),
-		gorgonia.WithName("gradcheck.weights"), gorgonia.WithValue(weights))
-	weighted, err := ops.Mul(r.result, n)
-	if err == nil {
-		r.loss, err = ops.Sum(weighted)
-	}
-	return r, err
+	return sum, nil
 }
 
 // evaluate runs the graph, and gives the loss and the sum of its terms' sizes.

@@ -50,5 +50,6 @@ func activate(name string, x *gorgonia.Node, kind kernels.Activation) (*gorgonia
 		backward: func(r *run, in, dOut, d tensors) error {
 			return r.ActivateBackward(kind, in[0], dOut[0], d[0])
 		},
+		second: secondOfElements(activationGradient(kind), activationCurve(kind)),
 	}, input{name: "x", node: x})
 }

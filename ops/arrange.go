@@ -34,6 +34,16 @@ func arrange(name string, plan func(in tensors) (arrangement, error), inputs ...
 	}
 	var a arrangement
 	return apply(name, kernel{
+		second: func(x *cotangents) (differentiated, error) {
+			return x.linearBy(func(inputs []input) (gorgonia.Nodes, error) {
+				n, err := arrange(name, func(in tensors) (arrangement, error) {
+					same, err := plan(in)
+					same.fill = 0
+					return same, err
+				}, inputs...)
+				return gorgonia.Nodes{n}, err
+			})
+		},
 		describe: func(in tensors) (is description, err error) {
 			a, err = plan(in)
 			return described(in[0].DType, a.shape...), err

@@ -142,7 +142,7 @@ func (a *attention) alone() kernel {
 			a.inputs[i].form = rereadForm
 		}
 	}
-	return kernel{a.describe, a.forward, a.backward}
+	return kernel{describe: a.describe, forward: a.forward, backward: a.backward, second: a.second}
 }
 
 func (a *attention) describe(in tensors) (description, error) {

@@ -18,7 +18,7 @@ func (a *attention) over(ranks kernels.Ranks) kernel {
 		return a.alone()
 	}
 	k := sharedAttention{a, s}
-	return kernel{k.describe, k.forward, k.backward}
+	return kernel{describe: k.describe, forward: k.forward, backward: k.backward}
 }
 
 func (s sharedAttention) describe(in tensors) (description, error) {

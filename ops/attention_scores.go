@@ -26,7 +26,7 @@ func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gor
 		return nil, err
 	}
 	s := attentionScores{a, slices.Clone(rows)}
-	return apply(name, kernel{s.describe, s.forward, nil}, a.inputs...)
+	return apply(name, kernel{describe: s.describe, forward: s.forward}, a.inputs...)
 }
 
 // checkWhole returns an error for sequences that lie end to end, or that ranks share: what shows

@@ -32,7 +32,7 @@ func applyWeights(name string, a *attention, err error, o AttentionOptions) (*go
 		return nil, err
 	}
 	k := attentionWeights{a}
-	return apply(name, kernel{k.describe, k.forward, nil}, a.inputs...)
+	return apply(name, kernel{describe: k.describe, forward: k.forward}, a.inputs...)
 }
 
 type attentionWeights struct{ *attention }

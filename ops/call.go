@@ -34,6 +34,8 @@ type call struct {
 	lisp     []bool // the gradients that a lispMachine has asked for; nil for none
 	rooms    rooms
 	last     lastRun
+
+	differentiated bool // it has a gradient op
 }
 
 // operand is an input of a call.

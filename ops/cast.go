@@ -28,6 +28,7 @@ func Cast(x *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
 			}
 			return described(to, in[0].Shape...), nil
 		},
+		linear:   true,
 		forward:  func(r *run, in, out tensors) error { return r.Copy(out[0], in[0]) },
 		backward: func(r *run, _, dOut, d tensors) error { return r.Copy(d[0], dOut[0]) },
 	}, input{name: "x", node: x, unread: true, scalars: true})

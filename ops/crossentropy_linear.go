@@ -31,7 +31,7 @@ type LinearCrossEntropyOptions struct {
 func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyOptions) (*gorgonia.Node, error) {
 	common := CrossEntropyOptions{IgnoreIndex: o.IgnoreIndex, LabelSmoothing: o.LabelSmoothing, Reduction: o.Reduction}
 	k := linearCrossEntropy{o: common.forKernels(), transposed: o.WeightTransposed}
-	return apply("LinearCrossEntropy", kernel{k.describe, k.forward, k.backward},
+	return apply("LinearCrossEntropy", kernel{describe: k.describe, forward: k.forward, backward: k.backward},
 		input{name: "x", node: x, form: denseForm, unread: true},
 		input{name: "weight", node: weight, form: stridedForm, unread: true, roundsTo: floatOf(x)},
 		input{name: "targets", node: targets, form: indexForm, unread: true},

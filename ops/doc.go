@@ -20,6 +20,7 @@
 //	Slice, Concat, Pad, ...   parts of tensors; Patches what a convolution's windows see
 //	ChooseTokens, Chooser     the next tokens by their logits: greedy, temperature, top-k, top-p, min-p, penalties
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
+//	Gradients                 gradients as part of a cost: penalties, Hessian products, learning to learn
 //	Recompute                 memory for time: a block is computed again for its gradients
 //	HeldRows, Whole           sequences that ranks share, and weights of which each rank holds a part
 //	ModeOf                    whether dropout is active, and how exact products of float32 are
@@ -40,6 +41,7 @@
 // On a tapeMachine, gradients come from [gorgonia.Grad], called once with all parameters before the
 // machine is made. Its cost is a scalar of float32 or float64, as losses, [Sum] and [Mean] give; of
 // one of 16 bits Grad returns no gradients and no error. A lispMachine differentiates as it runs: make a new one for each step.
+// [Gradients] gives gradients that can be differentiated again.
 //
 // # The plan
 //

@@ -31,6 +31,7 @@ func Dropout(x *gorgonia.Node, o DropoutOptions) (*gorgonia.Node, error) {
 			is.dropout, is.again = kernels.Dropout{P: o.P, Seed: o.Seed}, k.again
 			return is, errors.Join(k.check(in[0].Shape), is.dropout.Validate())
 		},
+		linear:   true,
 		forward:  func(r *run, in, out tensors) error { return k.drop(r, in[0], out[0]) },
 		backward: func(r *run, _, dOut, d tensors) error { return k.drop(r, dOut[0], d[0]) },
 	}, input{name: "x", node: x, unread: true})

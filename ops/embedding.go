@@ -48,6 +48,7 @@ func tableForm(table *gorgonia.Node) form {
 // table's.
 func embedding(to kernels.DType, frozen []int) kernel {
 	return kernel{
+		linear: len(frozen) == 0,
 		describe: func(in tensors) (description, error) {
 			e := kernels.Embedding{Table: in[0], IDs: in[1]}
 			if err := e.Validate(); err != nil {

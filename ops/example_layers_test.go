@@ -138,3 +138,27 @@ func ExampleDropout() {
 	// training:   [2 0 0 0 2 0 2 2]
 	// evaluating: [1 1 1 1 1 1 1 1]
 }
+
+// A gradient penalty: how steep the score is at x is part of the cost.
+func ExampleGradients() {
+	g := gorgonia.NewGraph()
+	x := exampleTensor(g, "x", []int{1, 2}, 1, 2)
+	weight := exampleTensor(g, "weight", []int{2, 1}, 3, -1)
+	score := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Tanh(gorgonia.Must(ops.MatMul(x, weight, ops.MatMulOptions{}))))))
+	slopes, err := ops.Gradients(score, x)
+	if err != nil {
+		log.Fatal(err)
+	}
+	steep := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(slopes[0], slopes[0]))))
+	cost := gorgonia.Must(ops.Add(score, steep))
+	if _, err := gorgonia.Grad(cost, weight); err != nil {
+		log.Fatal(err)
+	}
+	exampleRun(g)
+	gradient, err := weight.Grad()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%.4f %.4f\n", steep.Value().Data(), gradient.Data())
+	// Output: 1.7638 [-3.8949 -10.2591]
+}

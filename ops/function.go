@@ -22,6 +22,7 @@ func function(f kernels.Function, x *gorgonia.Node) (*gorgonia.Node, error) {
 		describe: func(in tensors) (description, error) { return like(in[0]), f.Validate() },
 		forward:  func(r *run, in, out tensors) error { return r.Apply(f, in[0], out[0]) },
 		backward: func(r *run, in, dOut, d tensors) error { return r.ApplyBackward(f, in[0], dOut[0], d[0]) },
+		second:   secondOfElements(functionGradient(f), functionCurve(f)),
 	}, input{name: "x", node: x, scalars: true})
 }
 
@@ -53,6 +54,11 @@ func Div(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 			}
 			return r.DivBackward(in[0], in[1], dOut[0], da, d[1])
 		},
+		second: byNodes(func(x *cotangents) (gorgonia.Nodes, error) {
+			e := &nodes{}
+			da := e.with(Div, x.dOut[0], x.in[1])
+			return gorgonia.Nodes{da, e.scale(e.mul(da, e.with(Div, x.in[0], x.in[1])), -1)}, e.err
+		}),
 	}, input{name: "a", node: a, scalars: true}, input{name: "b", node: b, scalars: true})
 }
 
@@ -65,5 +71,7 @@ func Softmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 		},
 		forward:  func(r *run, in, out tensors) error { return r.SoftmaxForward(in[0], out[0]) },
 		backward: func(r *run, _, dOut, d tensors) error { return r.SoftmaxBackward(r.out[0], dOut[0], d[0]) },
+		second:   byNodes(secondOfSoftmax),
+		ofOutput: true,
 	}, input{name: "x", node: x, unread: true})
 }

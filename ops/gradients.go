@@ -23,8 +23,12 @@ type gradients struct {
 	hasDOut []bool         // of each output, whether something uses it
 	nodes   gorgonia.Nodes // of each input, the node of its gradient, nil for one without
 	results []gorgonia.Value
-	ready   map[int][]func(kernels.Tensor) error // by input, who is told of its gradient
-	later   func() bool                          // whether sums over ranks may be made later; nil where nobody waits for them
+
+	asked      map[int]bool   // the inputs whose gradients Gradients gave away
+	cotangents gorgonia.Nodes // of each input's gradient: left by the picks' SymDiff
+
+	ready map[int][]func(kernels.Tensor) error // by input, who is told of its gradient
+	later func() bool                          // whether sums over ranks may be made later; nil where nobody waits for them
 }
 
 // OnGradients has a function called in each run of a machine, and while one is recorded, for each
@@ -54,7 +58,7 @@ func gradientsBehind(gradient *gorgonia.Node) (*gradients, int) {
 	switch op := gradient.Op().(type) {
 	case *gradients:
 		return op, op.alone
-	case pick:
+	case gradientPick:
 		for children := gradient.Graph().From(gradient.ID()); children.Next(); {
 			if g, ok := children.Node().(*gorgonia.Node).Op().(*gradients); ok {
 				return g, slices.Index(g.nodes, gradient)
@@ -75,11 +79,19 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 	if c.isAlone() {
 		c.outputs[0].gradient = dOut
 	}
-	g := &gradients{c: c, alone: -1, nodes: make(gorgonia.Nodes, len(c.operands)), results: make([]gorgonia.Value, len(c.operands))}
+	if c.kernel.first != nil {
+		return c.kernel.first(children, gorgonia.Nodes{dOut})
+	}
+	if c.differentiated {
+		return c.differentiateAgain(children, dOut)
+	}
+	c.differentiated = true
+	g := &gradients{c: c, alone: -1, nodes: make(gorgonia.Nodes, len(c.operands)), results: make([]gorgonia.Value, len(c.operands)), asked: map[int]bool{}}
 	operands, err := g.collect(children)
 	if err != nil {
 		return nil, err
 	}
+	differentiable := append(g.differentiableBy(len(operands)), c.kernel.ofOutput)
 	operands = append(operands, out)
 	var wanting []int
 	for i := range c.operands {
@@ -90,20 +102,20 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 	list := make(gorgonia.Nodes, len(children))
 	if len(wanting) == 1 {
 		g.alone = wanting[0]
-		g.signature = c.signatureOfGradient(g.alone, operands)
+		g.signature = c.signatureOfGradient(g.alone, operands, differentiable)
 		if g.nodes[g.alone], err = gorgonia.ApplyOp(g, operands...); err == nil {
 			c.share(g.alone, g.nodes[g.alone], list)
 		}
 		return list, err
 	}
-	g.signature = newSignature(c.name+".gradients", operands, nil, tensor.Float32, tokenShape...)
+	g.signature = newSignature(c.name+".gradients", operands, differentiable, tensor.Float32, tokenShape...)
 	run, err := gorgonia.ApplyOp(g, operands...)
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range wanting {
-		s := c.signatureOfGradient(i, gorgonia.Nodes{run})
-		if g.nodes[i], err = gorgonia.ApplyOp(pick{s, &g.results[i], &c.operands[i].d}, run); err != nil {
+		s := c.signatureOfGradient(i, gorgonia.Nodes{run}, []bool{true})
+		if g.nodes[i], err = gorgonia.ApplyOp(gradientPick{pick{s, &g.results[i], &c.operands[i].d}, g, i}, run); err != nil {
 			return nil, err
 		}
 		c.share(i, g.nodes[i], list)
@@ -144,10 +156,29 @@ func (g *gradients) collect(children gorgonia.Nodes) (operands gorgonia.Nodes, e
 	return operands, nil
 }
 
+// differentiableBy says by which of so many operands the gradients have a gradient: inputs that have
+// one themselves, and the gradients of outputs.
+func (g *gradients) differentiableBy(operands int) []bool {
+	list, next := make([]bool, operands), 0
+	for i, o := range g.c.operands {
+		if o.child >= 0 && !o.unread {
+			list[next] = g.c.hasGradient(i)
+			next++
+		}
+	}
+	for _, has := range g.hasDOut {
+		if has {
+			list[next] = true
+			next++
+		}
+	}
+	return list
+}
+
 // signatureOfGradient is that of an op that results in the gradient of an input.
-func (c *call) signatureOfGradient(i int, operands gorgonia.Nodes) signature {
+func (c *call) signatureOfGradient(i int, operands gorgonia.Nodes, differentiable []bool) signature {
 	o := &c.operands[i]
-	return newSignature(c.name+".d"+o.name, operands, nil, nodeDtype(o.dShape.DType), o.dShape.Shape...)
+	return newSignature(c.name+".d"+o.name, operands, differentiable, nodeDtype(o.dShape.DType), o.dShape.Shape...)
 }
 
 // share makes a node the gradient of all inputs that share it.

@@ -13,7 +13,7 @@ import (
 // [Linear], weights are float32 or of x's type, or constants of 16 bits beside an x of float32.
 func GroupedLinear(x, weight, bias *gorgonia.Node, a Assignment) (*gorgonia.Node, error) {
 	k := groupedLinear{a}
-	return apply("GroupedLinear", kernel{k.describe, k.forward, k.backward},
+	return apply("GroupedLinear", kernel{describe: k.describe, forward: k.forward, backward: k.backward},
 		input{name: "x", node: x},
 		input{name: "weight", node: weight, form: weightForm(x, weight, stridedForm), roundsTo: floatOf(x)},
 		input{name: "bias", node: bias, form: denseForm, optional: true, unread: true},

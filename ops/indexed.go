@@ -74,6 +74,7 @@ func Gather(x, ids *gorgonia.Node) (*gorgonia.Node, error) {
 		describe: func(in tensors) (description, error) {
 			return described(in[0].DType, in[1].Shape...), kernels.ValidateIndexed("x", in[0], in[1])
 		},
+		linear:   true,
 		forward:  func(r *run, in, out tensors) error { return r.Gather(in[0], in[1], out[0]) },
 		backward: func(r *run, in, dOut, d tensors) error { return r.Scatter(dOut[0], in[1], d[0]) },
 	}, input{name: "x", node: x, unread: true}, input{name: "ids", node: ids, form: indexForm})
@@ -93,6 +94,7 @@ func Scatter(x, ids *gorgonia.Node, n int) (*gorgonia.Node, error) {
 			}
 			return described(in[0].DType, append(slices.Clone(in[0].Shape[:len(in[0].Shape)-1]), n)...), nil
 		},
+		linear:   true,
 		forward:  func(r *run, in, out tensors) error { return r.Scatter(in[0], in[1], out[0]) },
 		backward: func(r *run, in, dOut, d tensors) error { return r.Gather(dOut[0], in[1], d[0]) },
 	}, input{name: "x", node: x, unread: true}, input{name: "ids", node: ids, form: indexForm})

@@ -23,6 +23,17 @@ type kernel struct {
 	// backward computes the gradients of the inputs that are set in d. Inputs declared unread have
 	// a shape but no data. It is nil where there is nothing to compute.
 	backward func(r *run, in, dOut, d tensors) error
+
+	// linear says that outputs are linear in all inputs that have a gradient, and that backward
+	// reads none of these.
+	linear bool
+	// second adds the gradients of the gradients to the graph. It is nil where there are none.
+	second func(x *cotangents) (differentiated, error)
+	// ofOutput says that second gives the gradient by the output, from which backward computes, and
+	// not by the inputs.
+	ofOutput bool
+	// first adds the gradients of the inputs to the graph, in the place of backward.
+	first func(in, dOut gorgonia.Nodes) (gorgonia.Nodes, error)
 }
 
 // description is what an op says of its kernel. The zero value of every field is the usual case:

@@ -535,7 +535,7 @@ func applyCached(name string, a *attention, err error, cache *KVCache, rotation 
 		if rotation != nil {
 			k.rotation = rotation.problem()
 		}
-		return kernel{k.describe, k.forward, k.backward}
+		return kernel{describe: k.describe, forward: k.forward, backward: k.backward}
 	})
 }
 

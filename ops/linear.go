@@ -27,8 +27,12 @@ func Linear(x, weight, bias *gorgonia.Node, o LinearOptions) (*gorgonia.Node, er
 		return nil, fmt.Errorf("Linear: %w", err)
 	}
 	k := linear{o.Activation, changes}
-	return apply("Linear", kernel{k.describe, k.forward, k.backward}, slices.Concat([]input{changes.inputX(x)},
-		layerInputs(x, "weight", weight, "bias", bias), inputs)...)
+	layer := layerInputs(x, "weight", weight, "bias", bias)
+	if o.Activation != kernels.NoActivation {
+		layer[1].unread = false // its gradient's gradient reads it
+	}
+	return apply("Linear", kernel{describe: k.describe, forward: k.forward, backward: k.backward, second: byNodes(k.second)},
+		slices.Concat([]input{changes.inputX(x)}, layer, inputs)...)
 }
 
 type linear struct {

@@ -45,7 +45,7 @@ func newLinears(name string, k linears, x *gorgonia.Node, weights, biases gorgon
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	inputs[0] = k.changes.inputX(x)
-	return applyAll(name, kernel{k.describe, k.forward, k.backward}, append(inputs, changed...)...)
+	return applyAll(name, kernel{describe: k.describe, forward: k.forward, backward: k.backward}, append(inputs, changed...)...)
 }
 
 // change gives the layers changes, and returns the inputs for them.

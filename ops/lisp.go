@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
@@ -24,6 +25,9 @@ func (c *call) doDiff(children gorgonia.Nodes, out *gorgonia.Node) (err error) {
 			return nil
 		}
 		return c.kernel.backward(nil, nil, nil, nil)
+	}
+	if c.kernel.first != nil {
+		return errors.New("a lispMachine cannot differentiate gradients, it needs to be a tapeMachine")
 	}
 	dOut := make([]gorgonia.Value, len(c.outputs))
 	for i := range dOut {

@@ -11,5 +11,7 @@ func LogSoftmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 		},
 		forward:  func(r *run, in, out tensors) error { return r.LogSoftmaxForward(in[0], out[0]) },
 		backward: func(r *run, _, dOut, d tensors) error { return r.LogSoftmaxBackward(r.out[0], dOut[0], d[0]) },
+		second:   byNodes(secondOfLogSoftmax),
+		ofOutput: true,
 	}, input{name: "x", node: x, unread: true})
 }

@@ -26,7 +26,7 @@ type MatMulOptions struct {
 // a constant of 16 bits, and beside any but float64 one that [Packed] made.
 func MatMul(a, b *gorgonia.Node, o MatMulOptions) (*gorgonia.Node, error) {
 	k := matMul{o}
-	return apply("MatMul", kernel{k.describe, k.forward, k.backward},
+	return apply("MatMul", kernel{describe: k.describe, forward: k.forward, backward: k.backward, second: byNodes(k.second)},
 		input{name: "a", node: a, form: stridedForm},
 		input{name: "b", node: b, form: weightForm(a, b, packedForm)})
 }

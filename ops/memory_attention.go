@@ -24,7 +24,7 @@ func MemoryAttention(q *gorgonia.Node, memory *KVCache, o AttentionOptions) (*go
 	a, err := newAttention(name, o, in, in, in) // whose keys and values are replaced
 	return applyWithCache(name, a, err, memory, o, func(a *attention) kernel {
 		m := memoryAttention{a, memory}
-		return kernel{m.describe, m.forward, m.backward}
+		return kernel{describe: m.describe, forward: m.forward, backward: m.backward}
 	})
 }
 

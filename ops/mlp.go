@@ -19,7 +19,7 @@ type MLPOptions struct {
 // be nil.
 func MLP(x, in, inBias, out, outBias *gorgonia.Node, o MLPOptions) (*gorgonia.Node, error) {
 	k := mlp{activation: o.Activation}
-	return apply("MLP", kernel{k.describe, k.forward, k.backward}, slices.Concat([]input{{name: "x", node: x, form: denseForm}},
+	return apply("MLP", kernel{describe: k.describe, forward: k.forward, backward: k.backward}, slices.Concat([]input{{name: "x", node: x, form: denseForm}},
 		layerInputs(x, "in", in, "inBias", inBias), layerInputs(x, "out", out, "outBias", outBias))...)
 }
 

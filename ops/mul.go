@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"errors"
+
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
 )
@@ -21,6 +23,11 @@ func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 			}
 			return nil
 		},
+		second: byNodes(func(x *cotangents) (gorgonia.Nodes, error) {
+			da, err := Mul(x.dOut[0], x.in[1])
+			db, err2 := Mul(x.dOut[0], x.in[0])
+			return gorgonia.Nodes{da, db}, errors.Join(err, err2)
+		}),
 	}, input{name: "a", node: a, scalars: true}, input{name: "b", node: b, scalars: true})
 }
 
@@ -30,6 +37,7 @@ func Scale(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
 		describe: func(in tensors) (description, error) {
 			return like(in[0]), kernels.ValidateFactor(factor, in[0].DType)
 		},
+		linear:   true,
 		forward:  func(r *run, in, out tensors) error { return r.MulScalar(factor, in[0], out[0]) },
 		backward: func(r *run, _, dOut, d tensors) error { return r.MulScalar(factor, dOut[0], d[0]) },
 	}, input{name: "x", node: x, unread: true, scalars: true})

@@ -164,7 +164,7 @@ func (p *plan) add(n *gorgonia.Node, f *finder) {
 		s.c, s.back, id = op.c, true, op.id
 		s.wanted = make([]bool, len(op.nodes))
 		for i, d := range op.nodes {
-			s.wanted[i] = d != nil && (op.alone >= 0 || isUsed(d))
+			s.wanted[i] = d != nil && (op.alone >= 0 || op.asked[i] || isUsed(d))
 		}
 		if forward := p.of[op.c.id]; forward != nil {
 			forward.wanted = s.wanted

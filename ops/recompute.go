@@ -148,7 +148,8 @@ func (r *recompute) SymDiff(children gorgonia.Nodes, _, dOut *gorgonia.Node) (go
 	if err != nil {
 		return nil, err
 	}
-	gradients, err := gorgonia.Backpropagate(gorgonia.Nodes{out}, gorgonia.Nodes{dOut}, wrt)
+	b := backpropagation{wrt: wrt, within: true}
+	gradients, err := b.run(gorgonia.Nodes{out}, gorgonia.Nodes{dOut})
 	if err != nil {
 		return nil, err
 	}
@@ -246,12 +247,12 @@ type after struct{ signature }
 
 func newAfter(name string, n, then *gorgonia.Node) (*gorgonia.Node, error) {
 	operands := gorgonia.Nodes{n, then}
-	return gorgonia.ApplyOp(after{newSignature(name, operands, nil, n.Dtype(), n.Shape()...)}, operands...)
+	return gorgonia.ApplyOp(after{newSignature(name, operands, []bool{true, false}, n.Dtype(), n.Shape()...)}, operands...)
 }
 
 func (after) Do(children ...gorgonia.Value) (gorgonia.Value, error) { return children[0], nil }
 
-// SymDiff gives no gradient on: what computes again keeps those of what it begins with.
-func (after) SymDiff(children gorgonia.Nodes, _, _ *gorgonia.Node) (gorgonia.Nodes, error) {
-	return make(gorgonia.Nodes, len(children)), nil
+// SymDiff hands on the gradient: what computes again keeps those of what it begins with.
+func (after) SymDiff(_ gorgonia.Nodes, _, dOut *gorgonia.Node) (gorgonia.Nodes, error) {
+	return gorgonia.Nodes{dOut, nil}, nil
 }

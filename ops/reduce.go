@@ -19,6 +19,7 @@ func Mean(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 func reduction(reduce func(r *run, x, out kernels.Tensor) error, factor func(elements int) float64) kernel {
 	return kernel{
+		linear:   true,
 		describe: func(in tensors) (description, error) { return described(in[0].DType.Wide()), nil },
 		forward:  func(r *run, in, out tensors) error { return reduce(r, in[0], out[0]) },
 		backward: func(r *run, _, dOut, d tensors) error {

@@ -50,7 +50,7 @@ func RoPEQKV(qkv *gorgonia.Node, heads, kvHeads int, o RoPEOptions) (*gorgonia.N
 
 func applyRoPE(name string, k *rope, x input, o RoPEOptions) (*gorgonia.Node, error) {
 	k.share, k.o = shareOf(o.Ranks), *o.problem()
-	return apply(name, kernel{k.describe, k.forward, k.backward}, x, input{name: "positions", node: o.Positions, form: indexForm, optional: true})
+	return apply(name, kernel{describe: k.describe, forward: k.forward, backward: k.backward, linear: true}, x, input{name: "positions", node: o.Positions, form: indexForm, optional: true})
 }
 
 // problem is the options as kernels know them, without positions.

@@ -157,7 +157,7 @@ func BalanceLoss(logits gorgonia.Nodes, assignments []Assignment) (*gorgonia.Nod
 		inputs = append(inputs, in)
 	}
 	k := balanceLoss{assignments}
-	return apply("BalanceLoss", kernel{k.describe, k.forward, k.backward}, inputs...)
+	return apply("BalanceLoss", kernel{describe: k.describe, forward: k.forward, backward: k.backward}, inputs...)
 }
 
 type balanceLoss struct{ assignments []Assignment }

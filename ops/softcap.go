@@ -22,5 +22,6 @@ func softCap(name string, x *gorgonia.Node, cap float64) (*gorgonia.Node, error)
 			}
 			return r.SoftCapBackward(cap, d[0], dOut[0], d[0])
 		},
+		second: secondOfElements(softCapGradient(cap), softCapCurve(cap)),
 	}, input{name: "x", node: x})
 }

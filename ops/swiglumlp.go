@@ -32,7 +32,7 @@ func SwiGLUMLP(x, gate, up, down *gorgonia.Node, biases SwiGLUMLPBiases, changes
 	if k.down, ofDown, err = newLowRank(x, downName, changes[2:]); err != nil {
 		return nil, fmt.Errorf("SwiGLUMLP: %w", err)
 	}
-	return apply("SwiGLUMLP", kernel{k.describe, k.forward, k.backward}, slices.Concat([]input{k.changes.inputX(x)},
+	return apply("SwiGLUMLP", kernel{describe: k.describe, forward: k.forward, backward: k.backward}, slices.Concat([]input{k.changes.inputX(x)},
 		layerInputs(x, "gate", gate, "gateBias", biases.Gate), layerInputs(x, "up", up, "upBias", biases.Up),
 		layerInputs(x, "down", down, "downBias", biases.Down), ofFirst, ofDown)...)
 }
