@@ -226,3 +226,23 @@ func TestGraphErrors(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// Second derivatives are checked too, and what has none says so.
+func TestSecond(t *testing.T) {
+	build := func(layer func(s *nn.Scope, x nn.Tensor) nn.Tensor) error {
+		return gradcheck.Graph(func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
+			s := nn.NewScope(g, nn.NewParameters(1)).DType(dtype)
+			y := layer(s, s.Parameter("x", nn.Normal(1), 2, 3))
+			return y.Node(), s.Trainable(), s.Err()
+		}, gradcheck.Options{Second: true, Elements: 5})
+	}
+	if err := build(func(s *nn.Scope, x nn.Tensor) nn.Tensor { return s.Linear("layer", x, 2).Sigmoid() }); err != nil {
+		t.Error(err)
+	}
+	err := build(func(s *nn.Scope, x nn.Tensor) nn.Tensor {
+		return x.CrossEntropy(s.Constant("targets", tensor.New(tensor.WithBacking([]int{0, 2}))))
+	})
+	if err == nil || !strings.Contains(err.Error(), "SoftmaxCrossEntropy: its gradient has no gradient") {
+		t.Errorf("the error is %v", err)
+	}
+}
