@@ -5,7 +5,7 @@
 //	p, err := images.Open(m.Folder())
 //	batch, err := p.Batch(picture, another)    // (2, 3, height, width), for Model.Encoder or Contrastive
 //
-// Package image of Go reads the pictures.
+// Package image of Go reads the pictures. What is transparent in them is on white.
 package images
 
 import (
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
+	"image/color"
 	"image/draw"
 	"math"
 	"path/filepath"
@@ -201,24 +202,44 @@ func (p *Processor) shaped(picture image.Image) (x pixels, err error) {
 		x = x.resized(p.filter, height, width)
 	}
 	if p.crop {
-		if x.height < p.window[0] || x.width < p.window[1] {
-			return x, fmt.Errorf("it is %d×%d, crop_size needs at least %d×%d", x.height, x.width, p.window[0], p.window[1])
-		}
 		x = x.middle(p.window[0], p.window[1])
 	}
 	return x, nil
 }
 
-// read takes the colours of a picture, without its transparency.
+// read takes the colours of a picture, on white where it is transparent.
 func read(picture image.Image) pixels {
 	b := picture.Bounds()
-	to := image.NewNRGBA(image.Rect(0, 0, b.Dx(), b.Dy()))
-	draw.Draw(to, to.Bounds(), picture, b.Min, draw.Src)
+	own := image.NewNRGBA(image.Rect(0, 0, b.Dx(), b.Dy()))
+	switch from := picture.(type) {
+	case *image.NRGBA, *image.NRGBA64, *image.Paletted: // package draw would round what is half transparent
+		for y := range b.Dy() {
+			for x := range b.Dx() {
+				own.SetNRGBA(x, y, narrow(from.At(b.Min.X+x, b.Min.Y+y)))
+			}
+		}
+	default:
+		draw.Draw(own, own.Bounds(), picture, b.Min, draw.Src)
+	}
 	x := pixels{b.Dy(), b.Dx(), make([]uint8, 0, 3*b.Dx()*b.Dy())}
-	for i := 0; i < len(to.Pix); i += 4 {
-		x.rgb = append(x.rgb, to.Pix[i:i+3]...)
+	for i := 0; i < len(own.Pix); i += 4 {
+		alpha := int(own.Pix[i+3])
+		for _, c := range own.Pix[i : i+3] {
+			x.rgb = append(x.rgb, uint8((int(c)*alpha+255*(255-alpha)+127)/255))
+		}
 	}
 	return x
+}
+
+// narrow is a colour in 8 bits.
+func narrow(c color.Color) color.NRGBA {
+	switch c := c.(type) {
+	case color.NRGBA:
+		return c
+	case color.NRGBA64:
+		return color.NRGBA{uint8(c.R >> 8), uint8(c.G >> 8), uint8(c.B >> 8), uint8(c.A >> 8)}
+	}
+	return color.NRGBAModel.Convert(c).(color.NRGBA)
 }
 
 // resized is a picture of another size: first its rows, then its columns, each rounded to 8 bits as
@@ -264,12 +285,13 @@ func weigh(to, from []uint8, apart int, weights []float64) {
 	}
 }
 
-// middle cuts a window out of a picture.
+// middle cuts a window out of a picture. What it has beyond the picture is black.
 func (x pixels) middle(height, width int) pixels {
-	top, left := (x.height-height)/2, (x.width-width)/2
-	out := pixels{height: height, width: width}
-	for y := range height {
-		out.rgb = append(out.rgb, x.rgb[3*((top+y)*x.width+left):][:3*width]...)
+	top, left := (x.height-height)>>1, (x.width-width)>>1 // rounded down where they are negative
+	out := pixels{height: height, width: width, rgb: make([]uint8, 3*height*width)}
+	from, end := max(left, 0), min(left+width, x.width)
+	for y := max(top, 0); y < min(top+height, x.height); y++ {
+		copy(out.rgb[3*((y-top)*width+from-left):], x.rgb[3*(y*x.width+from):3*(y*x.width+end)])
 	}
 	return out
 }

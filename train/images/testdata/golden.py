@@ -1,6 +1,7 @@
 """Writes the configs of package images' tests, a picture, and what transformers makes of it with Pillow.
 
-    python3 golden.py (in this directory; needs transformers 5 and Pillow)
+    python3 golden.py (in this directory; needs transformers 5 and Pillow 12 or older:
+    13 makes columns before rows where that is less work)
 """
 
 import json
@@ -19,6 +20,7 @@ pixels[2:6, 3:12] = 250  # so that overshoots are cut
 processors = {
     "clip": CLIPImageProcessorPil(size={"shortest_edge": 7}, crop_size={"height": 6, "width": 5}),
     "clip-larger": CLIPImageProcessorPil(size={"shortest_edge": 13}, crop_size={"height": 9, "width": 10}, resample=1),
+    "clip-padded": CLIPImageProcessorPil(size={"shortest_edge": 7}, crop_size={"height": 12, "width": 8}),
     "siglip": SiglipImageProcessorPil(size={"height": 5, "width": 9}),
     "vit": ViTImageProcessorPil(size={"height": 8, "width": 6}, resample=2),
 }
