@@ -6,15 +6,19 @@
 //	batch, err := p.Batch(picture, another)    // (2, 3, height, width), for Model.Encoder or Contrastive
 //
 // Package image of Go reads the pictures. What is transparent in them is on white.
+// Those of a DINOv3 are rounded to 8 bits when they are resized, as all others; transformers does not
+// round these.
 package images
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -60,6 +64,7 @@ type config struct {
 	Factor    *float64        `json:"rescale_factor"`
 	Mean      []float64       `json:"image_mean"`
 	Std       []float64       `json:"image_std"`
+	Scan      bool            `json:"do_pan_and_scan"`
 	Kind      string          `json:"image_processor_type"`
 	OlderKind string          `json:"feature_extractor_type"`
 }
@@ -84,21 +89,21 @@ func Open(folder string) (*Processor, error) {
 func (c *config) processor() (p *Processor, err error) {
 	isSet := func(b *bool) bool { return b == nil || *b }
 	p = &Processor{resize: isSet(c.Resize), crop: c.Crop, rescale: isSet(c.Rescale), normalise: isSet(c.Normalise), factor: 1.0 / 255}
-	if c.Pad {
-		return nil, errors.New("do_pad is true, only false is supported")
+	if c.Pad || c.Scan {
+		return nil, fmt.Errorf("do_pad is %t and do_pan_and_scan %t, only false is supported", c.Pad, c.Scan)
+	}
+	family, err := c.family()
+	if err != nil {
+		return nil, err
 	}
 	if c.Factor != nil {
 		p.factor = *c.Factor
 	}
 	if p.resize {
-		clip := strings.HasPrefix(c.Kind+c.OlderKind, "CLIP")
-		if p.size, err = sizeOf("size", c.Size, clip); err != nil {
+		if p.size, err = sizeOf("size", c.Size, family == "CLIP"); err != nil {
 			return nil, err
 		}
-		kind := 2
-		if clip {
-			kind = 3
-		}
+		kind := families[family]
 		if c.Filter != nil {
 			kind = *c.Filter
 		}
@@ -124,6 +129,24 @@ func (c *config) processor() (p *Processor, err error) {
 		p.mean, p.std = [3]float64(c.Mean), [3]float64(c.Std)
 	}
 	return p, nil
+}
+
+// families are the kinds of processors that do what is described here and no more, with the filter
+// that is theirs where a config names none.
+var families = map[string]int{"": 2, "ViT": 2, "Gemma3": 2, "DINOv3ViT": 2, "CLIP": 3, "Siglip": 3, "DeiT": 3, "Bit": 3}
+
+// family is the beginning of the processor's kind, which versions of transformers end otherwise.
+func (c *config) family() (string, error) {
+	kind := cmp.Or(c.Kind, c.OlderKind)
+	name := kind
+	for _, end := range []string{"Fast", "Pil", "ImageProcessor", "FeatureExtractor"} {
+		name = strings.TrimSuffix(name, end)
+	}
+	if _, found := families[name]; !found {
+		names := slices.Sorted(maps.Keys(families))
+		return "", fmt.Errorf("image_processor_type is %.60q, it needs to be one of %s, or missing", kind, strings.Join(names[1:], ", "))
+	}
+	return name, nil
 }
 
 // sizeOf reads a size, which older files have as one number.

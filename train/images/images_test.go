@@ -106,7 +106,8 @@ func TestErrors(t *testing.T) {
 		`{"size": 0}`:                   "size is 0",
 		`{"size": 4, "resample": 9}`:    "resample is 9",
 		`{"size": 4, "do_pad": true}`:   "do_pad is true",
-		`{"size": 4}`:                   "image_mean is []",
+		`{"size": 4, "image_processor_type": "ConvNextImageProcessor"}`: "one of Bit, CLIP, DINOv3ViT, DeiT, Gemma3, Siglip, ViT",
+		`{"size": 4}`: "image_mean is []",
 		`{"size": 4, "do_normalize": false, "do_center_crop": true, "crop_size": {"shortest_edge": 3}}`: "crop_size has a shortest_edge",
 	} {
 		folder := t.TempDir()
