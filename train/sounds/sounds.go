@@ -63,7 +63,7 @@ func Open(folder string) (*Processor, error) {
 		return nil, fmt.Errorf("sounds: %s: padding_value is %v and dither %v, only 0 is supported", configFile, c.Padding, c.Dither)
 	}
 	p := &Processor{rate: c.Rate, samples: c.Rate * c.Seconds, length: c.Length, hop: c.Hop, bins: bins(c.Bins, c.Length/2+1, c.Rate)}
-	if p.frames = p.samples / p.hop; p.frames < 1 || p.length/2 >= p.samples {
+	if p.frames = (p.samples - p.length%2) / p.hop; p.frames < 1 || p.length/2 >= p.samples {
 		return nil, fmt.Errorf("sounds: %s: hop_length is %d and n_fft %d, they need to be shorter than the %d samples", configFile, p.hop, p.length, p.samples)
 	}
 	for i := range p.length {

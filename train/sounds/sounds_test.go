@@ -88,16 +88,41 @@ func TestReadWAV(t *testing.T) {
 			t.Errorf("%v, %d, %v, want %v", have, rate, err, c.want)
 		}
 	}
+	padded := wav(1, 1, 24, []uint8{0, 0, 64, 0})
+	padded[44] = 4 // bytes of a sample
+	streamed := wav(1, 1, 16, []int16{16384})
+	binary.LittleEndian.PutUint32(streamed[len(streamed)-6:], math.MaxUint32)
+	if have, _, err := ReadWAV(bytes.NewReader(streamed)); err != nil || !slices.Equal(have, []float32{0.5}) {
+		t.Errorf("a file whose length was not known: %v, %v", have, err)
+	}
 	whole := wav(1, 1, 16, []int16{1, 2, 3})
 	for n := range whole {
 		ReadWAV(bytes.NewReader(whole[:n])) // nothing panics
 	}
 	for want, file := range map[string][]byte{
-		"no WAV file": []byte("RIFF"), "is not supported": wav(2, 1, 16, []int16{1}), "no samples": whole[:48],
+		"they need to take 3":                  padded, // 24 bits in 32
+		"there are 4 bytes of them, it says 6": whole[:len(whole)-2],
+		"no WAV file":                          []byte("RIFF"), "is not supported": wav(2, 1, 16, []int16{1}), "no samples": whole[:48],
 	} {
 		if _, _, err := ReadWAV(bytes.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
+	}
+}
+
+// A window of an odd length leaves out the last piece, as transformers' does.
+func TestOddWindow(t *testing.T) {
+	folder := t.TempDir()
+	config := `{"chunk_length": 1, "sampling_rate": 1600, "n_fft": 41, "feature_size": 3}`
+	if err := os.WriteFile(filepath.Join(folder, configFile), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have, err := p.Spectra(nil, 1600); err != nil || !slices.Equal(have.Shape(), []int{9, 3}) {
+		t.Errorf("the spectra are %v, %v, want 9 of 3 bins", have.Shape(), err)
 	}
 }
 

@@ -8,13 +8,21 @@ import (
 	"math"
 )
 
-// maxWAV bounds what is read of a file, in bytes.
-const maxWAV = 1 << 30
+const (
+	maxWAV = 1 << 30 // bytes that are read of a file
+	// unknown is the least size of a chunk that a program writes who does not know it yet: the samples
+	// go on to the file's end.
+	unknown = 0x7ff00000
+)
 
 // ReadWAV reads a WAV file: the samples, the mean of its channels, between −1 and 1, and how many
 // there are a second. Samples are integers of 8, 16, 24 or 32 bits, or floats of 32 or 64.
 func ReadWAV(r io.Reader) (samples []float32, rate int, err error) {
-	if samples, rate, err = readWAV(io.LimitReader(r, maxWAV)); err != nil {
+	bounded := &io.LimitedReader{R: r, N: maxWAV}
+	if samples, rate, err = readWAV(bounded); bounded.N == 0 {
+		err = fmt.Errorf("the file is as long as %d bytes or longer, it needs to be shorter", maxWAV)
+	}
+	if err != nil {
 		return nil, 0, fmt.Errorf("sounds: %w", err)
 	}
 	return samples, rate, nil
@@ -59,6 +67,9 @@ func readWAV(r io.Reader) ([]float32, int, error) {
 			if err != nil {
 				return nil, 0, err
 			}
+			if chunk.Size < unknown && len(data) < int(chunk.Size) {
+				return nil, 0, fmt.Errorf("the samples are cut off: there are %d bytes of them, it says %d", len(data), chunk.Size)
+			}
 			return w.samples(data), int(w.Rate), nil
 		}
 		if _, err := io.Copy(io.Discard, body); err != nil {
@@ -86,6 +97,9 @@ func (w *wave) extend(body io.Reader, size uint32) error {
 	known := w.Format == integers && (w.Bits == 8 || w.Bits == 16 || w.Bits == 24 || w.Bits == 32) || w.Format == floats && (w.Bits == 32 || w.Bits == 64)
 	if !known || w.Channels < 1 || w.Channels > 64 || w.Rate < 1 || w.Rate > 1<<20 {
 		return fmt.Errorf("samples are of format %d with %d bits, %d channels and %d a second, which is not supported", w.Format, w.Bits, w.Channels, w.Rate)
+	}
+	if want := w.Bits / 8 * w.Channels; w.Align != 0 && w.Align != want {
+		return fmt.Errorf("samples of all %d channels take %d bytes together, of %d bits each they need to take %d", w.Channels, w.Align, w.Bits, want)
 	}
 	return nil
 }
