@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/stheno-ml/stheno/kernels"
 )
 
 // BeamDecoder is what Beams needs of a model: nn.BatchDecoder is one.
@@ -110,10 +112,28 @@ func (s *search) step() error {
 	s.begun = true
 	var all []beam
 	for i, b := range s.beams {
+		if err := usable(logits[i]); err != nil {
+			return err
+		}
 		all = append(all, continuations(b, i, logits[i], 2*n)...)
 	}
 	slices.SortStableFunc(all, func(a, b beam) int { return cmp.Compare(b.log, a.log) })
 	return s.choose(all)
+}
+
+// usable returns why no token follows by logits, as a Sampler does.
+func usable(logits []float64) error {
+	possible := false
+	for id, x := range logits {
+		if math.IsNaN(x) || math.IsInf(x, 1) {
+			return kernels.ChoiceError(-1-id, len(logits))
+		}
+		possible = possible || !math.IsInf(x, -1)
+	}
+	if !possible {
+		return kernels.ChoiceError(-1-len(logits), len(logits))
+	}
+	return nil
 }
 
 // continuations are the most probable ways to go on from a text.
