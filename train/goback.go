@@ -12,13 +12,14 @@ import (
 // several times in a row: to the newest checkpoint whose weights were good, and on from there with
 // the data that come after those of the spike. The batches between are left out. All that is in a
 // [Notice] and in the logs of package train/watch. A resumed training decides as one that was never
-// stopped.
+// stopped, and may go back to the checkpoint that the stop has left.
 //
 // The weights of a checkpoint count as good if the loss of the step after it did not spike. Where
 // there is no such checkpoint the training goes on as it is, with a Notice.
 type GoBack struct {
 	// Spike is how many standard deviations the loss may lie above the mean of the Window losses
-	// before it; 0 means 10. A loss that is not finite is a spike too.
+	// before it; 0 means 10. A loss that is not finite is a spike too. Where losses are all alike the
+	// deviation counts as a thousandth of their mean and 1e-6.
 	Spike float64
 	// Window is how many steps a loss is compared with, in which no spike is seen at the beginning;
 	// 0 means 100.
@@ -76,21 +77,27 @@ func (b *GoBack) validate(c LoopConfig) error {
 	return nil
 }
 
-// goBackIfDue goes back if the step that was told of last spikes. On a device the next step is
-// queued then, which the caller drops.
-func (l *Loop) goBackIfDue(s Step) error {
+// judge takes a step into the course, and says why the training should go back after it, nothing if
+// it should not. A checkpoint that a hook's error leaves knows of it.
+func (l *Loop) judge(s Step) (why string) {
 	if l.c.GoBack == nil {
-		return nil
+		return ""
 	}
 	b := l.c.GoBack.withDefaults()
-	why := l.spike(b, s)
-	if l.course.Bad++; why == "" {
-		if !s.Report.Skipped {
-			l.course.Losses, l.course.Bad = append(l.course.Losses[max(0, len(l.course.Losses)+1-b.Window):], s.Loss), 0
-		}
-		return nil
+	why = l.spike(b, s)
+	if l.course.Bad++; why == "" && !s.Report.Skipped {
+		l.course.Losses, l.course.Bad = append(l.course.Losses[max(0, len(l.course.Losses)+1-b.Window):], s.Loss), 0
 	}
-	if l.course.WentBack >= b.Most {
+	return why
+}
+
+// goBackIfDue goes back for a reason, if there is one. On a device the next step is queued then,
+// which the caller drops.
+func (l *Loop) goBackIfDue(why string) error {
+	switch {
+	case why == "":
+		return nil
+	case l.course.WentBack >= l.c.GoBack.withDefaults().Most:
 		return fmt.Errorf("%s, after the training has gone back %d times: a smaller learning rate, a warmup or clipped gradients may help", why, l.course.WentBack)
 	}
 	return l.goBack(why)
@@ -117,7 +124,7 @@ func (l *Loop) spike(b GoBack, s Step) string {
 	for _, x := range l.course.Losses {
 		squares += (x - mean) * (x - mean)
 	}
-	deviation := math.Sqrt(squares / float64(len(l.course.Losses)-1))
+	deviation := max(math.Sqrt(squares/float64(len(l.course.Losses)-1)), math.Abs(mean)/1000+1e-6)
 	if s.Loss <= mean+b.Spike*deviation {
 		return ""
 	}

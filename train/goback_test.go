@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
@@ -151,6 +152,66 @@ func TestLoopGoesBackAndResumes(t *testing.T) {
 		runLoop(t, second, context.Background())
 		if !slices.Equal(bits(second), bits(straight)) {
 			t.Errorf("stopped after step %d, the weights differ", stop)
+		}
+	}
+}
+
+// A training that a hook stops at a spike, and that is resumed from the checkpoint of this stop, goes back beyond the weights that the
+// spike was about.
+func TestLoopGoesBackBeyondAStop(t *testing.T) {
+	var back *train.Back
+	start := func(folder *checkpoint.Folder, stops bool) *train.Loop {
+		var loop *train.Loop
+		loop = countingLoop(t, folder, func(l *train.LoopConfig) {
+			l.CheckpointEvery, l.GoBack = 3, &train.GoBack{Window: 4, Spike: 20}
+			spoil(l, &loop, 300)
+			breaks := l.Data.(spoiled).breaks
+			l.Hooks = []train.Hook{{
+				OnBack: func(b train.Back) error { back = &b; return nil },
+				OnStep: func(s train.Step) error {
+					switch {
+					case s.Done == 9 && stops:
+						breaks() // before the weights are saved
+					case s.Done == 10 && stops:
+						return errStopped
+					}
+					return nil
+				},
+			}}
+		})
+		return loop
+	}
+	folder := openFolder(t, t.TempDir(), 4)
+	if _, err := start(folder, true).Run(context.Background()); !errors.Is(err, errStopped) {
+		t.Fatal(err)
+	}
+	second := start(folder, false)
+	if _, err := second.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	runLoop(t, second, context.Background())
+	if back == nil || back.From != 11 || back.Done != 6 {
+		t.Errorf("it goes back %+v, want from 11 to 6", back)
+	}
+}
+
+// Losses that are all the same make no spike of one that is hardly larger.
+func TestNoSpikeOfSameLosses(t *testing.T) {
+	for _, values := range [][2]float32{{1, 1.0000001}, {0, 1e-7}, {-5, -4.99}} {
+		loop := countingLoop(t, openFolder(t, t.TempDir(), 4), func(l *train.LoopConfig) {
+			l.Model = func(s *nn.Scope, in train.Inputs) train.Outputs {
+				x := in.Get("x")
+				return train.Outputs{Loss: nn.NewLinear(s, nn.LinearConfig{In: 1, Out: 1}).Forward(x.Mul(0)).Mul(0).Add(x).Mean()}
+			}
+			l.Options.Accumulation, l.Evaluations = 1, train.Evaluations{}
+			l.CheckpointEvery, l.GoBack = 10, &train.GoBack{Window: 4}
+			l.Data = data.Func(func(n int) (data.Batch, error) {
+				x := values[min(n/10, 1)]
+				return data.Batch{"x": tensor.New(tensor.WithShape(1, 1), tensor.WithBacking([]float32{x}))}, nil
+			})
+		})
+		if end := runLoop(t, loop, context.Background()); len(end.Notices) != 0 {
+			t.Errorf("%v: it says %q", values, end.Notices)
 		}
 	}
 }

@@ -222,6 +222,7 @@ func (l *Loop) report() error {
 		}
 	}
 	l.last, l.fruitless = &s, 0
+	why := l.judge(s)
 	if err := tell(l.audience, s, func(h *Hook) func(Step) error { return h.OnStep }); err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func (l *Loop) report() error {
 			return err
 		}
 	}
-	return l.goBackIfDue(s)
+	return l.goBackIfDue(why)
 }
 
 // readStep waits for the numbers of a step. Until it is known that the gradients of all ranks have
