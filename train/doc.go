@@ -112,7 +112,8 @@
 //     its files are; [Place.Late] tells its program, and logs go on with each step once.
 //   - With [distributed.LostMissed] the others go on without it: with the largest number of ranks
 //     that divides the batches of a step, of which each then takes more. The bits are those of a
-//     run that had so many ranks from that step on. Rank 0 cannot be missed.
+//     run that had so many ranks from that step on. Rank 0 has the hooks and the checkpoints, and
+//     cannot be missed: without it the others end after Timeout.
 //
 // With ShardState or ShardWeights no rank has the whole, and on GPUs a step may be under way when a
 // rank is lost: the training then goes back to the newest checkpoint, and says so.

@@ -20,7 +20,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-var rankKills = flag.Int("rankkills", 3, "how many ranks TestKilledRanksAreReplaced kills; above 3, TestRanksGoOnWithFewer runs")
+var rankKills = flag.Int("rankkills", 3, "how many ranks TestKilledRanksAreReplaced kills")
 
 // loopback is TCP.
 type loopback struct{}
@@ -90,6 +90,9 @@ func TestLostRanksAreReplaced(t *testing.T) {
 			rank := random.IntN(3)
 			deaths[rank] = append(deaths[rank], 1+random.IntN(4000))
 		}
+		if seed == 0 { // rank 0, which has the hooks and the checkpoints, is replaced like any other
+			deaths[0] = append([]int{1500}, deaths[0]...)
+		}
 		if shard {
 			deaths = map[int][]int{2: {100 + random.IntN(2500)}}
 		}
@@ -139,9 +142,6 @@ var openFolders = struct {
 
 // Where a rank may be missing, the others go on as a run does that is resumed with fewer from the step before.
 func TestRanksGoOnWithFewer(t *testing.T) {
-	if *rankKills <= 3 {
-		t.Skip("runs with -rankkills above 3: on a busy machine the ranks that are left may come too late")
-	}
 	for name, c := range map[string]struct{ size, accumulation, left int }{
 		"four ranks of one batch become two": {4, 1, 2},
 		"three ranks of two become two":      {3, 2, 2},

@@ -70,7 +70,11 @@ func (o together) train(t *testing.T) ([]course, []error) {
 }
 
 func (o together) trainRank(t *testing.T, place distributed.Config) (left course, err error) {
-	group, err := distributed.Join(t.Context(), place)
+	ctx := o.contexts[place.Rank]
+	if ctx == nil {
+		ctx = t.Context()
+	}
+	group, err := distributed.Join(ctx, place)
 	if err != nil {
 		return left, err
 	}
@@ -119,10 +123,6 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 		if left.refused, err = loop.Resume(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
 			return left, err
 		}
-	}
-	ctx := o.contexts[place.Rank]
-	if ctx == nil {
-		ctx = t.Context()
 	}
 	left.end, err = loop.Run(ctx)
 	left.values = map[string][]float64{}

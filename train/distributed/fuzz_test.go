@@ -40,9 +40,9 @@ func FuzzFrames(f *testing.F) {
 
 // Whatever comes while ranks meet is an error, or what this rank knows.
 func FuzzMeeting(f *testing.F) {
-	f.Add([]byte(`{"Protocol":"stheno group 4","Job":"a","Rank":1,"Size":2,"Host":"h","Process":7,"Port":9,"Nonce":"00"}` + "\n" + `{"Proof":"00"}` + "\n"))
-	f.Add([]byte(`{"Protocol":"stheno group 4","Error":"","Nonce":"00","Proof":"00"}` + "\n"))
-	f.Add([]byte(`{"Protocol":"stheno group 4","Bytes":77}` + "\n" + `{"Key":"k","Ranks":[0,1],"Members":[{"Name":"a","Address":"b:1"},{"Name":"b","Address":"c"}]}`))
+	f.Add([]byte(`{"Protocol":"stheno group 5","Job":"a","Rank":1,"Size":2,"Host":"h","Process":7,"Port":9,"Nonce":"00"}` + "\n" + `{"Proof":"00"}` + "\n"))
+	f.Add([]byte(`{"Protocol":"stheno group 5","Error":"","Nonce":"00","Proof":"00"}` + "\n"))
+	f.Add([]byte(`{"Protocol":"stheno group 5","Bytes":77}` + "\n" + `{"Key":"k","Ranks":[0,1],"Members":[{"Name":"a","Address":"b:1"},{"Name":"b","Address":"c"}]}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		key := []byte("a secret")
 		if _, err := receive(heard(content), key); err == nil {

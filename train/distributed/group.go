@@ -23,8 +23,11 @@ import (
 // A nil Group is one of a process alone, like that of the zero Config. The zero Group was never
 // joined: its operations return an error.
 type Group struct {
-	config    Config
+	config    Config  // what the process was started with, also where the group has fewer ranks now
+	rank      int     // of this process now
+	size      int     // now
 	meetings  int     // that made the group what it is: 1 unless it was renewed
+	members   []int   // the ranks as they were started, by rank now; nil before the first meeting
 	peers     []*peer // by rank; nil for this one
 	number    uint8   // of the frames: 0, and another for each part
 	operation atomic.Uint64
@@ -59,13 +62,13 @@ func Join(ctx context.Context, c Config) (*Group, error) {
 		return nil, err
 	}
 	c.Size = max(c.Size, 1)
-	g := &Group{config: c, meetings: 1, peers: make([]*peer, c.Size), fate: newFate()}
+	g := &Group{config: c, rank: c.Rank, size: c.Size, meetings: 1, peers: make([]*peer, c.Size), fate: newFate()}
 	g.whole = g
 	g.name.Store(&noOperation)
 	if c.Size == 1 {
 		return g, nil
 	}
-	err := g.comeTogether(ctx, meeting{Config: c, lost: nobody}, func(err error) bool {
+	err := g.comeTogether(ctx, meeting{Config: c}, func(err error) bool {
 		return c.Lost == LostReplaced && errors.Is(err, ErrLost)
 	})
 	if err != nil {
@@ -82,7 +85,7 @@ func (g *Group) Rank() int {
 	if g == nil {
 		return 0
 	}
-	return g.config.Rank
+	return g.rank
 }
 
 // Size returns how many processes the group has.
@@ -90,7 +93,7 @@ func (g *Group) Size() int {
 	if g == nil {
 		return 1
 	}
-	return max(g.config.Size, 1)
+	return max(g.size, 1)
 }
 
 // LocalRank returns which of the ranks on its machine this one is: the GPU that it takes.
@@ -159,8 +162,8 @@ func (g *Group) Waited() []time.Duration {
 	return list
 }
 
-// self is this rank as messages name it: by its number in the whole.
-func (g *Group) self() int { return g.whole.Rank() }
+// self is this rank as messages name it: by the number in the whole that it was started with.
+func (g *Group) self() int { return g.config.Rank }
 
 func (g *Group) others() []*peer {
 	return slices.DeleteFunc(slices.Clone(g.peers), func(p *peer) bool { return p == nil })
@@ -280,7 +283,12 @@ func (g *Group) wait(l *peer, operation uint64) ([]byte, error) {
 		case f := <-l.arrived:
 			return g.taken(l, f, operation)
 		case <-g.done:
-			return nil, g.cause
+			select {
+			case f := <-l.arrived: // before the end came
+				return g.taken(l, f, operation)
+			default:
+				return nil, g.cause
+			}
 		case <-gone.C:
 			if l.left.Load() && len(l.arrived) == 0 {
 				err := fmt.Errorf("%s left the group, rank %d waits for it in operation %d, %s", l.name, g.self(), operation, *g.name.Load())

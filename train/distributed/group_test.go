@@ -315,7 +315,7 @@ func TestAlone(t *testing.T) {
 }
 
 func TestTensorErrors(t *testing.T) {
-	g := &Group{config: Config{Size: 2}, fate: &fate{done: make(chan struct{})}}
+	g := &Group{size: 2, fate: &fate{done: make(chan struct{})}}
 	x := kernels.Of(make([]float32, 6), 2, 3)
 	device := x
 	device.Owner = t

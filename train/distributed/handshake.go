@@ -25,7 +25,7 @@ import (
 // lines of JSON, so that a stranger is told from a rank by its first line.
 
 const (
-	protocol  = "stheno group 4"
+	protocol  = "stheno group 5"
 	protocols = "stheno group " // of all versions
 	maxLine   = 1 << 13
 	maxBody   = 1 << 26 // the members of the largest group
@@ -84,6 +84,11 @@ func prove(key []byte, end string, said []byte, nonce string) string {
 
 var errHungUp = errors.New("it hung up, as other versions of Stheno do")
 
+// broken is the error of a connection, where others are of what was said.
+type broken struct{ error }
+
+func (b broken) Unwrap() error { return b.error }
+
 var errOtherSecret = errors.New("it has another secret than this rank, or none: all ranks need the same in " + secretVariable)
 
 // introduce says who this rank is to one that it has dialed, and makes sure of that one.
@@ -99,7 +104,7 @@ func introduce(conn net.Conn, key []byte, me hello) error {
 	var c challenge
 	switch err := hear(conn, &c); {
 	case errors.Is(err, io.EOF):
-		return errHungUp
+		return broken{errHungUp}
 	case err != nil:
 		return err
 	case c.Error != "":
@@ -151,8 +156,9 @@ type caller struct {
 	hello hello
 }
 
-// answerCalls hands out the ranks that call, until the listener is closed. Others are hung up on.
-func answerCalls(ctx context.Context, listener net.Listener, key []byte) <-chan caller {
+// answerCalls hands out the ranks that call, until the listener is closed. Others are hung up on. A
+// rank that nobody takes any more, as the context is at its end, is told so by late.
+func answerCalls(ctx context.Context, listener net.Listener, key []byte, late func(caller)) <-chan caller {
 	callers := make(chan caller)
 	go func() {
 		const first, longest = 5 * time.Millisecond, time.Second
@@ -180,6 +186,7 @@ func answerCalls(ctx context.Context, listener net.Listener, key []byte) <-chan 
 				select {
 				case callers <- caller{conn, h}:
 				case <-ctx.Done():
+					late(caller{conn, h})
 					conn.Close()
 				}
 			}()
@@ -188,16 +195,8 @@ func answerCalls(ctx context.Context, listener net.Listener, key []byte) <-chan 
 	return callers
 }
 
-// answersLate is isThere where one cannot look at a connection without waiting.
-func answersLate(conn net.Conn) bool {
-	conn.SetReadDeadline(time.Now().Add(time.Millisecond))
-	defer conn.SetReadDeadline(time.Time{})
-	_, err := conn.Read(make([]byte, 1))
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
-}
-
-// endWith lets nothing wait on a connection beyond the end of a context, until stop is called.
+// endWith lets nothing wait on a connection beyond the end of a context, until stop is called. The
+// connection is good for nothing any more if stop returns false.
 func endWith(ctx context.Context, conn net.Conn) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 }
@@ -221,7 +220,10 @@ func send(conn net.Conn, line []byte, more ...[]byte) error {
 	}
 	conn.SetWriteDeadline(time.Now().Add(patience + time.Duration(size/slowest)*time.Second))
 	_, err := buffers.WriteTo(conn)
-	return errors.Join(err, conn.SetWriteDeadline(time.Time{}))
+	if err := errors.Join(err, conn.SetWriteDeadline(time.Time{})); err != nil {
+		return broken{err}
+	}
+	return nil
 }
 
 // hear reads a message.
@@ -239,7 +241,7 @@ func hearLine(conn net.Conn) ([]byte, error) {
 	var b [1]byte
 	for {
 		if _, err := io.ReadFull(conn, b[:]); err != nil {
-			return nil, err
+			return nil, broken{err}
 		}
 		if b[0] == '\n' {
 			return line, nil

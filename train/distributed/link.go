@@ -14,7 +14,7 @@ import (
 // link is the connection to another rank. What it carries are frames: a kind, the group and the
 // number of the operation that it belongs to, the length of what follows.
 type link struct {
-	rank int    // of the other, in the whole
+	rank int    // of the other, as it was started
 	name string // "rank 2 (host node7, process 1234)"
 	conn net.Conn
 
@@ -70,7 +70,7 @@ var ErrLost = errors.New("a rank is lost")
 
 // lostRank is an error that is [ErrLost].
 type lostRank struct {
-	rank int // in the whole
+	rank int // as it was started
 	error
 }
 
@@ -81,6 +81,15 @@ func (l lostRank) Unwrap() error { return l.error }
 // lost is the error that nothing more comes from the other rank.
 func (l *link) lost(format string, args ...any) error {
 	return lostRank{l.rank, fmt.Errorf(format, args...)}
+}
+
+// mutual is an error of receive for rank self: who says that this rank is lost has no connection
+// with it any more, and is lost to this one.
+func (l *link) mutual(self int, err error) error {
+	if lost := (lostRank{}); errors.As(err, &lost) && lost.rank == self {
+		return l.lost("%s has lost this rank: %w", l.name, lost.error)
+	}
+	return err
 }
 
 // ending is the frame that tells others why this rank ends.
@@ -176,7 +185,7 @@ func (l *link) receive(done <-chan struct{}) error {
 				return fmt.Errorf("%s sent of a lost rank %d bytes, it needs to be at least %d", l.name, len(f.body), rankSize)
 			}
 			rank := binary.LittleEndian.Uint32(f.body)
-			return lostRank{int(rank), errors.New(plain(string(f.body[rankSize:]), maxText))}
+			return lostRank{int(int32(rank)), errors.New(plain(string(f.body[rankSize:]), maxText))}
 		}
 	}
 }

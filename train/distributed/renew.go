@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stheno-ml/stheno/internal/guard"
@@ -18,7 +19,7 @@ func (g *Group) assemble(ctx context.Context, m meeting) error {
 	f, over, joined, me := newFate(), make(chan struct{}), false, fmt.Sprint("rank ", m.Rank)
 	m.read = func(l *link) {
 		f.tasks.Go(func() {
-			if err := guard.Call(me, func() error { return l.receive(f.done) }); err != nil {
+			if err := l.mutual(m.Rank, guard.Call(me, func() error { return l.receive(f.done) })); err != nil {
 				cancel(saidBy{err}) // who meets others waits for nothing any more
 				if <-over; joined {
 					g.fail(err)
@@ -32,12 +33,13 @@ func (g *Group) assemble(ctx context.Context, m meeting) error {
 		close(over)
 		f.tasks.Wait()
 		if why := (saidBy{}); errors.As(context.Cause(ctx), &why) {
-			err = fmt.Errorf("distributed: %w", why.error)
+			err = why.error
 		}
-		return err
+		return fmt.Errorf("distributed: %w", err)
 	}
-	g.config.Rank, g.config.Size, g.meetings = found.rank, len(found.links), found.meetings
-	g.peers, g.fate = make([]*peer, len(found.links)), f
+	g.members, g.meetings, g.fate = found.members, found.meetings, f
+	g.rank, g.size = slices.Index(g.members, m.Rank), len(g.members)
+	g.peers = make([]*peer, g.size)
 	g.forget()
 	for rank, l := range found.links {
 		if l != nil {
@@ -77,11 +79,11 @@ func (g *Group) forget() {
 // Config.Timeout. With LostReplaced they wait there for a process that takes the place of the lost
 // one, started like it by whoever has the group's secret. With LostMissed they go on without it:
 // ranks and size are others then, the largest that fewer allows (nil means any), and the ranks that
-// are too many get an error. Parts of the group are renewed with it. Devices need to be connected again.
+// are too many get an error. All wait for rank 0. Parts of the group are renewed with it. Devices need to be connected again.
 //
 // The process that takes a rank's place sees by [Group.Renewed] that it comes late.
 func (g *Group) Renew(ctx context.Context, fewer func(size int) bool) error {
-	lost := lostRank{rank: nobody}
+	var lost lostRank
 	switch cause := g.Err(); {
 	case cause == nil:
 		return errors.New("distributed: Renew: no rank is lost")
@@ -92,14 +94,11 @@ func (g *Group) Renew(ctx context.Context, fewer func(size int) bool) error {
 	case !errors.As(cause, &lost):
 		return cause
 	}
-	m := meeting{Config: g.config, came: g.meetings, lost: lost.rank}
+	m := meeting{Config: g.config, came: g.meetings, members: g.members, lost: []int{lost.rank}}
 	switch g.config.Lost {
 	case LostEnds:
 		return g.cause
 	case LostMissed:
-		if lost.rank == 0 {
-			return fmt.Errorf("rank 0 cannot be missed: %w", g.cause)
-		}
 		if len(g.parts) > 0 {
 			return fmt.Errorf("a group with parts can miss no rank: %w", g.cause)
 		}
@@ -109,10 +108,13 @@ func (g *Group) Renew(ctx context.Context, fewer func(size int) bool) error {
 	}
 	g.tasks.Wait()
 	err := g.comeTogether(ctx, m, func(err error) bool { return m.fewer == nil || !errors.As(err, new(turnedAway)) })
-	if err != nil {
-		return fmt.Errorf("%w; the group did not come together again: %w", lost, err)
+	switch {
+	case err == nil:
+		return nil
+	case m.fewer != nil && lost.rank == 0:
+		return fmt.Errorf("rank 0 cannot be missed: %w; the group did not come together again: %w", lost, err)
 	}
-	return nil
+	return fmt.Errorf("%w; the group did not come together again: %w", lost, err)
 }
 
 // comeTogether makes the group of those who meet, again where that fails as a further attempt may
@@ -124,6 +126,9 @@ func (g *Group) comeTogether(ctx context.Context, m meeting, again func(error) b
 		err := g.assemble(ctx, m)
 		if err == nil || ctx.Err() != nil || !again(err) {
 			return err
+		}
+		if lost := (lostRank{}); errors.As(err, &lost) {
+			m.lost = append(m.lost, lost.rank)
 		}
 		select {
 		case <-ctx.Done():

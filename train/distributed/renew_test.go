@@ -73,13 +73,10 @@ func (p *life) addUp(g *Group, done, rounds int) (int, error) {
 	return done, g.Barrier()
 }
 
-var renewals = flag.Int("renewals", 0, "how many drawn schedules of deaths TestRanksAreReplaced tries")
+var renewals = flag.Int("renewals", 40, "how many drawn schedules of deaths the tests of renewal try")
 
 // Ranks that die at any moment, while the group meets included, are replaced, again and again.
 func TestRanksAreReplaced(t *testing.T) {
-	if *renewals == 0 {
-		t.Skip("runs with -renewals: on a busy machine a rank may come too late")
-	}
 	const size, rounds = 4, 12
 	for seed := range uint64(*renewals) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -163,6 +160,77 @@ func TestRanksAreMissed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Any two of five die at any moment after the group has met, together or while the others come together again: those that are left go on.
+func TestSeveralRanksAreMissed(t *testing.T) {
+	const size, rounds = 5, 20
+	for seed := range uint64(*renewals) / 2 {
+		random := rand.New(rand.NewPCG(seed, 1))
+		deaths := make([]int, size)
+		for _, rank := range random.Perm(size - 1)[:2] {
+			deaths[rank+1] = 60 + random.IntN(200)
+		}
+		inLAN(t, func(t *testing.T, l *lan) {
+			sizes, began := make([]int, size), time.Now()
+			var ranks sync.WaitGroup
+			for rank, c := range l.configs(size, time.Minute) {
+				c.Lost = LostMissed
+				ranks.Go(func() {
+					p := begin(t.Context(), l, c, deaths[rank])
+					done, size, err := p.rounds(rounds, nil)
+					if p.ctx.Err() == nil && (err != nil || done != rounds) {
+						t.Errorf("seed %d, rank %d: %d rounds, %v", seed, rank, done, err)
+					}
+					if sizes[rank] = size; p.ctx.Err() != nil {
+						sizes[rank] = 0
+					}
+				})
+			}
+			ranks.Wait()
+			left := slices.DeleteFunc(sizes, func(size int) bool { return size == 0 })
+			if left[0] != len(left) || slices.Min(left) != slices.Max(left) {
+				t.Errorf("seed %d: %d ranks are left, in groups of %v", seed, len(left), left)
+			}
+			if took := time.Since(began); took > time.Minute { // by the bubble's clock
+				t.Errorf("seed %d: the ranks took %v", seed, took)
+			}
+		})
+	}
+}
+
+// Where a connection between two ranks ends that live, all come together again, or the group does without one of the two, which is not
+// rank 0.
+func TestConnectionsThatEnd(t *testing.T) {
+	for _, lost := range []Lost{LostReplaced, LostMissed} {
+		for _, ends := range [][2]int{{0, 2}, {2, 0}, {1, 2}} {
+			inLAN(t, func(t *testing.T, l *lan) {
+				list := l.configs(4, time.Minute)
+				for n := range list {
+					list[n].Lost = lost
+				}
+				errs := together(t, list, func(g *Group) error {
+					if err := g.Barrier(); err != nil && !errors.Is(err, ErrLost) {
+						return err
+					}
+					if g.Rank() == ends[0] {
+						g.peers[ends[1]].conn.Close()
+					}
+					<-g.done
+					return errors.Join(g.Renew(t.Context(), nil), g.Barrier())
+				})
+				left := 0
+				for _, err := range errs {
+					if err == nil {
+						left++
+					}
+				}
+				if errs[0] != nil || left < 3 || lost == LostReplaced && left < 4 {
+					t.Errorf("%s, without the connection of %v: %v", lost, ends, errors.Join(errs...))
+				}
+			})
+		}
 	}
 }
 

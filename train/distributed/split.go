@@ -39,8 +39,7 @@ func (g *Group) Split(size int) (*Group, error) {
 			return nil, err
 		}
 	}
-	part := &Group{config: g.config, number: uint8(len(g.parts) + 1), whole: g, peers: make([]*peer, size)}
-	part.config.Rank, part.config.Size = g.Rank()%size, size
+	part := &Group{config: g.config, rank: g.Rank() % size, size: size, number: uint8(len(g.parts) + 1), whole: g, peers: make([]*peer, size)}
 	part.name.Store(&noOperation)
 	g.fill(part)
 	g.lock.Lock()

@@ -104,9 +104,12 @@ type conn struct {
 // Write writes, or half of it where the rank dies.
 func (c conn) Write(p []byte) (int, error) {
 	c.wires.lock.Lock()
-	dies := c.wires.writes == 1
+	dead, dies := c.wires.dead, c.wires.writes == 1
 	c.wires.writes = max(0, c.wires.writes-1)
 	c.wires.lock.Unlock()
+	if dead { // its connections end one after the other, and nothing is said of that
+		return 0, ErrDead
+	}
 	if !dies {
 		return c.Conn.Write(p)
 	}
