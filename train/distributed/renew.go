@@ -79,7 +79,8 @@ func (g *Group) forget() {
 // Config.Timeout. With LostReplaced they wait there for a process that takes the place of the lost
 // one, started like it by whoever has the group's secret. With LostMissed they go on without it:
 // ranks and size are others then, the largest that fewer allows (nil means any), and the ranks that
-// are too many get an error. All wait for rank 0. Parts of the group are renewed with it. Devices need to be connected again.
+// are too many get an error. All wait for rank 0. Parts of the group are renewed with it. Devices
+// need to be connected again.
 //
 // The process that takes a rank's place sees by [Group.Renewed] that it comes late.
 func (g *Group) Renew(ctx context.Context, fewer func(size int) bool) error {
