@@ -90,7 +90,7 @@ func init() {
 		{"max_target_positions", `24`, works, ""},
 		{"median_filter_width", `3`, idle, ""},
 		{"num_mel_bins", `7`, works, ""},
-		{"scale_embedding", `true`, works, ""},
+		{"scale_embedding", `true`, idle, ""}, // transformers reads it and scales nothing
 		{"suppress_tokens", `[3]`, idle, ""},
 		{"use_weighted_layer_sum", `true`, idle, ""}, // of a head for classes
 	})

@@ -256,6 +256,7 @@ func whisper(c *config, _ int) *architecture {
 	}
 	vocab, bins, context := c.size("vocab_size", 51865), c.size("num_mel_bins", 80), c.size("max_source_positions", 1500)
 	d := &s.Decoder
+	d.EmbeddingScale = 0 // transformers reads scale_embedding, and scales nothing
 	d.Vocab, d.Context, d.Positions = vocab, c.size("max_target_positions", 448), true
 	s.Encoder.Sound = &nn.SoundConfig{Bins: bins, Context: context}
 	for _, b := range []*nn.BlockConfig{&s.Encoder.Block, &d.Block} {
