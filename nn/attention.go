@@ -26,6 +26,9 @@ type MultiHeadAttentionConfig struct {
 	NoBias     bool
 	NoProjBias bool // proj has no bias, even if the others do
 	NoKeyBias  bool // nor has k, which takes q, k and v apart
+	// Latent makes keys and values of one small vector a token, which is all that a cache keeps; nil
+	// for not. HeadDim is then Latent.Turned + Latent.Plain, whatever it says.
+	Latent *Latent
 	// RoPE turns queries and keys by their position, nil for not. Its Layout is not looked at.
 	RoPE *ops.RoPEOptions
 	// Turn, in the place of RoPE, is what turns queries and keys, (B, S, heads, HeadDim).
@@ -55,13 +58,15 @@ type MultiHeadAttentionConfig struct {
 // Its parameters are those of the linear layers qkv, whose columns are the query heads, then the
 // key heads, then the value heads, and proj. Cross attention, RoPE, Turn, QKNorm, NoKeyBias and
 // Separate keep q, k and v apart: linear layers of these names take the place of qkv. QKNorm and
-// QKNormAll add the norms qnorm and knorm, and Sinks adds sinks, a number a head.
+// QKNormAll add the norms qnorm and knorm, and Sinks adds sinks, a number a head. [Latent] has
+// parameters of its own.
 type MultiHeadAttention struct {
 	layer
 	c            MultiHeadAttentionConfig
 	qkv          Layer // nil where the next three are apart
 	q, k, v      Layer
 	qnorm, knorm Layer // nil without QKNorm and QKNormAll
+	latent       *latent
 	proj         Layer
 	sinks        *gorgonia.Node // nil for none
 	calls        int
@@ -87,6 +92,9 @@ func (m *MultiHeadAttention) complete() bool {
 	}
 	if c.KVHeads < 1 || c.Heads%c.KVHeads != 0 {
 		return m.refuse("heads is %d, it needs to be a multiple of kvHeads, which is %d", c.Heads, c.KVHeads)
+	}
+	if c.Latent != nil && !m.completeLatent() {
+		return false
 	}
 	if c.HeadDim == 0 {
 		if c.Dim%c.Heads != 0 {
@@ -142,7 +150,11 @@ func (m *MultiHeadAttention) build() {
 		return m.linear(part, c.NewLinear, LinearConfig{In: in, Out: out, NoBias: c.NoBias || c.NoKeyBias && part == "k", Init: c.Init})
 	}
 	normalise := c.QKNorm || c.QKNormAll
-	if c.Cross || c.RoPE != nil || c.Turn != nil || normalise || c.Separate || c.NoKeyBias {
+	values := queries
+	if c.Latent != nil {
+		values = c.Heads * c.Latent.Values
+		m.buildLatent()
+	} else if c.Cross || c.RoPE != nil || c.Turn != nil || normalise || c.Separate || c.NoKeyBias {
 		m.q, m.k, m.v = add("q", c.Dim, queries), add("k", c.ContextDim, keys), add("v", c.ContextDim, keys)
 	} else {
 		m.qkv = add("qkv", c.Dim, queries+2*keys)
@@ -161,7 +173,7 @@ func (m *MultiHeadAttention) build() {
 		m.sinks = m.parameter("sinks", Zero, c.Heads)
 	}
 	m.proj = m.linear("proj", c.NewLinear, LinearConfig{
-		In: c.Heads * c.HeadDim, Out: c.Dim, NoBias: c.NoBias || c.NoProjBias, Init: initOr(c.ProjInit, c.Init),
+		In: values, Out: c.Dim, NoBias: c.NoBias || c.NoProjBias, Init: initOr(c.ProjInit, c.Init),
 	})
 }
 
@@ -212,6 +224,11 @@ func (m *MultiHeadAttention) ForwardWithWeights(x Tensor, in AttentionInputs) (o
 func (m *MultiHeadAttention) NewCache(batch, capacity int) (*ops.KVCache, error) {
 	if err := m.cacheable(); err != nil {
 		return nil, err
+	}
+	if l := m.c.Latent; l != nil {
+		return ops.NewKVCache(ops.KVCacheConfig{
+			DType: m.s.compute, Batch: batch, Heads: 1, HeadDim: l.Turned + l.Rank, ValueDim: l.Rank, Within: true, Capacity: capacity,
+		})
 	}
 	return ops.NewKVCache(ops.KVCacheConfig{
 		DType: m.s.compute, Batch: batch, Heads: m.c.KVHeads, HeadDim: m.c.HeadDim, Capacity: capacity,
@@ -330,7 +347,7 @@ func (m *MultiHeadAttention) together(x Tensor, cache *ops.KVCache, o ops.Attent
 	if m.qkv != nil {
 		return m.qkv.Forward(x)
 	}
-	if m.c.Cross || m.qnorm != nil || m.c.Turn != nil {
+	if m.c.Cross || m.qnorm != nil || m.c.Turn != nil || m.latent != nil {
 		return Tensor{}
 	}
 	weights, biases, changes := plainLinears(x, []Layer{m.q, m.k, m.v})
@@ -380,11 +397,19 @@ func (m *MultiHeadAttention) attendApart(x Tensor, in AttentionInputs, o ops.Att
 	if in.memory != nil {
 		return m.recall(x, in.memory, o), weights
 	}
-	qkv := m.project(x, in.Context)
 	turn := m.turn(in.cache, o)
-	q := m.heads(qkv[0], m.c.Heads, m.qnorm, turn)
-	k := m.heads(qkv[1], m.c.KVHeads, m.knorm, turn)
-	v := m.heads(qkv[2], m.c.KVHeads, nil, nil)
+	var q, k, v Tensor
+	switch {
+	case m.latent != nil && in.cache != nil:
+		return m.attendToLatents(x, in.cache, o), weights
+	case m.latent != nil:
+		q, k, v = m.expanded(x, turn)
+	default:
+		qkv := m.project(x, in.Context)
+		q = m.heads(qkv[0], m.c.Heads, m.qnorm, turn)
+		k = m.heads(qkv[1], m.c.KVHeads, m.knorm, turn)
+		v = m.heads(qkv[2], m.c.KVHeads, nil, nil)
+	}
 	if !m.isMade() {
 		return m.none(x), m.none(x)
 	}
@@ -396,7 +421,7 @@ func (m *MultiHeadAttention) attendApart(x Tensor, in AttentionInputs, o ops.Att
 	} else {
 		out = m.s.of(ops.FlashAttention(q.n, k.n, v.n, o))
 	}
-	return out.Reshape(withLast(x.Shape(), m.c.Heads*m.c.HeadDim)...), weights
+	return out.Reshape(withLast(x.Shape(), -1)...), weights
 }
 
 // recall is attention to keys and values that a memory holds.
@@ -443,14 +468,14 @@ func (m *MultiHeadAttention) project(x, context Tensor) []Tensor {
 	return append([]Tensor{m.q.Forward(x)}, forwardAll(context, m.k, m.v)...)
 }
 
-// heads splits a projection of x into heads, (B, S, heads, HeadDim), and normalises and turns them
+// heads splits a projection of x into heads, (B, S, heads, its share), and normalises and turns them
 // if asked.
 func (m *MultiHeadAttention) heads(h Tensor, heads int, norm Layer, turn func(Tensor) Tensor) Tensor {
 	if norm != nil && m.c.QKNormAll {
 		h = norm.Forward(h)
 	}
 	if shape := h.Shape(); len(shape) > 0 {
-		h = h.Reshape(withLast(shape, heads, m.c.HeadDim)...)
+		h = h.Reshape(withLast(shape, heads, -1)...)
 	}
 	if norm != nil && m.c.QKNorm {
 		h = norm.Forward(h)

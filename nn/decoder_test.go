@@ -24,10 +24,26 @@ var decoderModels = map[string]func(s *nn.Scope) *nn.LanguageModel{
 	"llama":             llamaWith(nn.LlamaConfig{}),
 	"llama, gqa":        llamaWith(nn.LlamaConfig{KVHeads: 2, Context: 90}),
 	"llama, mqa, qnorm": llamaWith(nn.LlamaConfig{KVHeads: 1, HeadDim: 6, QKNorm: true, TiedHead: true, Dropout: 0.2}),
+	"latents":           latentModel(7),
+	"latents, one rank": latentModel(0),
 	"llama, interleaved": llamaWith(nn.LlamaConfig{
 		KVHeads: 2, RoPE: ops.RoPEOptions{Interleaved: true, Base: 100, Scaling: 2, Offset: 3, RotaryDim: 2},
 		Attention: ops.AttentionOptions{Window: &kernels.Window{Left: 7, Right: -1}, SoftCap: 3},
 	}),
+}
+
+// latentModel keeps latents in its caches, whose values are within the keys.
+func latentModel(queryRank int) func(*nn.Scope) *nn.LanguageModel {
+	return func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLanguageModel(s, nn.LanguageModelConfig{Vocab: decoderVocab, Layers: 2, Block: nn.BlockConfig{
+			Attention: nn.MultiHeadAttentionConfig{
+				Dim: 12, Heads: 3, RoPE: &ops.RoPEOptions{Interleaved: true},
+				Latent:  &nn.Latent{Rank: 5, QueryRank: queryRank, Turned: 4, Plain: 3, Values: 6},
+				Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight, Dropout: 0.2},
+			},
+			Hidden: 10, RMSNorm: true,
+		}})
+	}
 }
 
 const decoderVocab = 13

@@ -16,13 +16,16 @@ import (
 // parameter has a gradient that is finite and not zero.
 func TestEveryParameterLearns(t *testing.T) {
 	blocks := map[string]nn.BlockConfig{
-		"no biases":          {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, NoBias: true}},
-		"squared ReLU":       {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Hidden: 9, Activation: kernels.ReLUSquared},
-		"dropout":            {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Dropout: 0.2}}, Dropout: 0.2},
-		"post-norm SwiGLU":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: nn.PostNorm, Gated: true, RMSNorm: true},
-		"branch norm GeGLU":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormAll: true}, Norms: nn.BranchNorm, Gated: true, Activation: kernels.GELUTanh, RMSNorm: true},
-		"sandwich plus one":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, NoProjBias: true}, Norms: nn.SandwichNorm, RMSNorm: true, NormPlusOne: true, MLPBias: new(bool)},
-		"interleaved RoPE":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{Interleaved: true, RotaryDim: 2}}},
+		"no biases":         {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, NoBias: true}},
+		"squared ReLU":      {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Hidden: 9, Activation: kernels.ReLUSquared},
+		"dropout":           {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Dropout: 0.2}}, Dropout: 0.2},
+		"post-norm SwiGLU":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: nn.PostNorm, Gated: true, RMSNorm: true},
+		"branch norm GeGLU": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormAll: true}, Norms: nn.BranchNorm, Gated: true, Activation: kernels.GELUTanh, RMSNorm: true},
+		"sandwich plus one": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, NoProjBias: true}, Norms: nn.SandwichNorm, RMSNorm: true, NormPlusOne: true, MLPBias: new(bool)},
+		"interleaved RoPE":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{Interleaved: true, RotaryDim: 2}}},
+		"latents": {Attention: nn.MultiHeadAttentionConfig{
+			Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{}, Latent: &nn.Latent{Rank: 3, QueryRank: 5, Turned: 2, Plain: 4, Values: 3},
+		}},
 		"epsilon and window": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Window: &kernels.Window{Left: 2}}}, Epsilon: 1e-6},
 	}
 	for name, c := range blocks {

@@ -56,27 +56,12 @@ func t5(s *nn.Scope, source, said nn.Tensor) nn.Tensor {
 	return words.Logits(s.RMSNorm("norm", x).Mul(1 / math.Sqrt(16)))
 }
 
-// mixture weighs experts softly, so that each has a gradient.
-func mixture(s *nn.Scope, x nn.Tensor, experts int) nn.Tensor {
-	gates := s.Linear("gate", x, experts, nn.NoBias).Softmax().Chunk(-1, experts)
-	var sum nn.Tensor
-	for i, gate := range gates {
-		y := s.MLP(fmt.Sprint("expert", i), x, nn.MLPConfig{Hidden: 8}).Mul(gate)
-		if i == 0 {
-			sum = y
-		} else {
-			sum = sum.Add(y)
-		}
-	}
-	return sum
-}
-
 func moe(s *nn.Scope, tokens nn.Tensor) nn.Tensor {
 	x := s.Positions("places", s.Embedding("words", tokens, 20, 16))
 	for i := range 2 {
 		b := s.Sub(fmt.Sprint("block", i))
 		x = x.Add(b.Attention("attn", b.LayerNorm("norm1", x), 2, causal))
-		x = x.Add(mixture(b.Sub("moe"), b.LayerNorm("norm2", x), 3))
+		x = x.Add(b.Experts("moe", b.LayerNorm("norm2", x), nn.ExpertsConfig{Hidden: 8, Count: 3, Router: kernels.RouterOptions{Chosen: 2}}))
 	}
 	return s.Linear("head", s.LayerNorm("norm", x), 20)
 }

@@ -22,6 +22,12 @@ func TestPackedModels(t *testing.T) {
 		"Llama": func(s *nn.Scope) *nn.LanguageModel {
 			return nn.NewLlama(s.Sub("llama"), nn.LlamaConfig{Vocab: 9, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 12, QKNorm: true, Attention: ops.AttentionOptions{Window: &kernels.Window{Left: 2}}})
 		},
+		"latents": func(s *nn.Scope) *nn.LanguageModel {
+			return nn.NewLanguageModel(s.Sub("latents"), nn.LanguageModelConfig{Vocab: 9, Layers: 2, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{
+				Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{}, Latent: &nn.Latent{Rank: 3, Turned: 2, Plain: 3, Values: 4},
+				Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight},
+			}}})
+		},
 	}
 	sequences := [][]int{{}, {1, 2, 3, 4, 5}, {}, {8, 7}, {0, 1, 0, 6, 6, 2, 3}, {}, {}}
 	for name, build := range models {

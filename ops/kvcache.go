@@ -18,7 +18,10 @@ type KVCacheConfig struct {
 	Heads    int          // of the keys and values
 	HeadDim  int          // of the keys
 	ValueDim int          // of the values; 0 means HeadDim
-	Capacity int          // how many tokens it can hold
+	// Within says that the values are the last ValueDim numbers of the keys, which take no memory of
+	// their own. What a run adds needs to be so too.
+	Within   bool
+	Capacity int // how many tokens it can hold
 }
 
 // KVCache holds the keys and values of one attention layer for the tokens that a model has seen, so
@@ -32,8 +35,8 @@ type KVCacheConfig struct {
 // are for, [KVCache.TruncateItem] goes back in one alone, and [KVCache.CopyItem] has one go on from
 // another. A graph may be of fewer items than the cache: [KVCache.From] says of which.
 //
-// Its memory, Batch·Capacity·Heads·(HeadDim+ValueDim) numbers, is allocated in the first run, where
-// the keys live.
+// Its memory, Batch·Capacity·Heads·(HeadDim+ValueDim) numbers, or without ValueDim where the values
+// are within the keys, is allocated in the first run, where the keys live.
 type KVCache struct {
 	c       KVCacheConfig
 	lengths []int // how many tokens each item holds
@@ -42,7 +45,7 @@ type KVCache struct {
 	place   kernels.Backend // of the rows
 	set     bool            // by the program, not by a run: the next run takes them to its own place
 	// rows are the keys' and the values', (Batch, Capacity, Heads, dim), so that a token's heads
-	// lie side by side.
+	// lie side by side. Values within the keys are a view of those.
 	rows [2]kernels.Tensor
 	told told
 }
@@ -74,6 +77,9 @@ func NewKVCache(c KVCacheConfig) (*KVCache, error) {
 		if size.n < 1 {
 			return nil, fmt.Errorf("KVCache: %s is %d, it needs to be at least 1", size.name, size.n)
 		}
+	}
+	if c.Within && c.ValueDim > c.HeadDim {
+		return nil, fmt.Errorf("KVCache: value dim is %d, values within keys need at most the head dim of %d", c.ValueDim, c.HeadDim)
 	}
 	if c.Batch > maxBatch {
 		return nil, fmt.Errorf("KVCache: batch is %d, it needs to be at most %d", c.Batch, maxBatch)
@@ -166,7 +172,7 @@ func (c *KVCache) CopyItem(to, from, n int) error {
 	if n < 0 || n > c.lengths[from] {
 		return fmt.Errorf("KVCache: %d tokens of item %d are to be copied, it needs to be from 0 to the %d that it holds", n, from, c.lengths[from])
 	}
-	for _, t := range c.rows {
+	for _, t := range c.stored() {
 		if n == 0 || to == from {
 			break
 		}
@@ -289,9 +295,8 @@ func (c *KVCache) Fork(batch int) (*KVCache, error) {
 		return fork, nil
 	}
 	for item := 0; item < batch; item += c.c.Batch {
-		for i, from := range c.rows {
-			to := &fork.rows[i]
-			err := fit(to, c.place, kernels.Contiguous(nil, from.DType, batch, c.c.Capacity, from.Shape[2], from.Shape[3]))
+		for i, from := range c.stored() {
+			to, err := fork.memory(i, from.Permute(0, 2, 1, 3))
 			if err == nil {
 				err = c.place.Copy(to.Slice(0, item, item+c.c.Batch).Slice(1, 0, length), from.Slice(1, 0, length))
 			}
@@ -314,7 +319,7 @@ func (c *KVCache) held(t kernels.Tensor, rows int) kernels.Tensor {
 // move takes the rows to another place.
 func (c *KVCache) move(to kernels.Backend) error {
 	copier := copierOf(c.place, to)
-	for i, t := range c.rows {
+	for i, t := range c.stored() {
 		moved, err := to.Alloc(t.DType, t.Shape...)
 		if err == nil {
 			err = copier.Copy(moved.Slice(1, 0, c.Len()), t.Slice(1, 0, c.Len()))
@@ -323,6 +328,9 @@ func (c *KVCache) move(to kernels.Backend) error {
 			return err
 		}
 		c.rows[i] = moved
+	}
+	if c.c.Within {
+		c.rows[1] = c.within()
 	}
 	c.place = to
 	return nil
@@ -372,8 +380,25 @@ func (c *KVCache) settle(b kernels.Backend, items, rows int) error {
 	return nil
 }
 
+// stored are the rows that have memory of their own.
+func (c *KVCache) stored() []kernels.Tensor {
+	if c.c.Within {
+		return c.rows[:1]
+	}
+	return c.rows[:]
+}
+
+// within is the view of the values in the keys.
+func (c *KVCache) within() kernels.Tensor {
+	return c.rows[0].Slice(3, c.c.HeadDim-c.c.ValueDim, c.c.HeadDim)
+}
+
 // memory is that of the keys (0) or the values (1), for rows of (B, H, S, D).
 func (c *KVCache) memory(i int, rows kernels.Tensor) (kernels.Tensor, error) {
+	if i == 1 && c.c.Within {
+		c.rows[1] = c.within()
+		return c.rows[1], nil
+	}
 	err := fit(&c.rows[i], c.place, kernels.Contiguous(nil, rows.DType, c.c.Batch, c.c.Capacity, rows.Shape[1], rows.Shape[3]))
 	return c.rows[i], err
 }
@@ -588,7 +613,7 @@ func (c cachedAttention) describe(in tensors) (description, error) {
 // is one.
 func (c cachedAttention) forward(r *run, in, out tensors) error {
 	o := c.outputView(out[0])
-	if device, ok := r.Backend.(kernels.CachedAttentionKernels); ok {
+	if device, ok := r.Backend.(kernels.CachedAttentionKernels); ok && !c.cache.c.Within {
 		p := &kernels.CachedAttention{Attention: *c.problem(r, in), RoPE: c.rotation}
 		if err := c.cache.settle(r.Backend, p.K.Shape[0], p.K.Shape[2]); err != nil {
 			return err

@@ -315,6 +315,8 @@ func TestKVCacheErrors(t *testing.T) {
 		{cache(ops.KVCacheConfig{}), "KVCache: heads is 0, it needs to be at least 1"},
 		{cache(ops.KVCacheConfig{Heads: 1}), "KVCache: head dim is 0, it needs to be at least 1"},
 		{cache(ops.KVCacheConfig{Heads: 1, HeadDim: 1, ValueDim: -2}), "KVCache: value dim is -2, it needs to be at least 1"},
+		{cache(ops.KVCacheConfig{Heads: 1, HeadDim: 1, ValueDim: 2, Within: true, Capacity: 1}),
+			"KVCache: value dim is 2, values within keys need at most the head dim of 1"},
 		{cache(ops.KVCacheConfig{Heads: 1, HeadDim: 1}), "KVCache: capacity is 0, it needs to be at least 1"},
 		{attend(q, k, v, ops.AttentionOptions{}), "<nil>"},
 		{without(), "CachedAttention: cache is nil, it needs to be a KVCache"},
@@ -396,13 +398,17 @@ type cachedStep struct {
 	m       gorgonia.VM
 }
 
-func newCachedStep(t *testing.T, cache *ops.KVCache, batch, heads, d int) cachedStep {
+// newCachedStep attends to values of their own, or to the keys as values.
+func newCachedStep(t *testing.T, cache *ops.KVCache, batch, heads, d int, within bool) cachedStep {
 	t.Helper()
 	g := gorgonia.NewGraph()
 	of := func() *tensor.Dense {
 		return tensor.New(tensor.WithShape(batch, heads, 1, d), tensor.Of(tensor.Float64))
 	}
 	s := cachedStep{q: of(), k: of(), v: of()}
+	if within {
+		s.v = s.k
+	}
 	var err error
 	s.out, err = ops.CachedAttention(input(g, "q", s.q), input(g, "k", s.k), input(g, "v", s.v), cache, ops.AttentionOptions{})
 	if err != nil {
@@ -432,16 +438,22 @@ func (s cachedStep) run(t *testing.T, seeds ...uint64) []float64 {
 // A cache that goes back to a prefix, one that is forked, and one that is set to what another held go on exactly as one that
 // has seen just these tokens.
 func TestKVCacheGoesOnFromAPrefix(t *testing.T) {
+	t.Run("keys and values", func(t *testing.T) { goesOnFromAPrefix(t, false) })
+	t.Run("values within keys", func(t *testing.T) { goesOnFromAPrefix(t, true) })
+}
+
+func goesOnFromAPrefix(t *testing.T, within bool) {
+	t.Helper()
 	const heads, d = 2, 4
 	newCache := func(batch int) *ops.KVCache {
-		cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Batch: batch, Heads: heads, HeadDim: d, Capacity: 8})
+		cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Batch: batch, Heads: heads, HeadDim: d, Within: within, Capacity: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return cache
 	}
 	after := func(cache *ops.KVCache, seeds ...uint64) (out []float64) {
-		step := newCachedStep(t, cache, 1, heads, d)
+		step := newCachedStep(t, cache, 1, heads, d, within)
 		for _, seed := range seeds {
 			out = step.run(t, seed)
 		}
@@ -474,7 +486,7 @@ func TestKVCacheGoesOnFromAPrefix(t *testing.T) {
 		t.Fatal(err)
 	}
 	same("a fork of all", after(whole, 5), after(newCache(1), 1, 2, 9, 5))
-	same("two ends at once", newCachedStep(t, fork, 2, heads, d).run(t, 3, 9), slices.Concat(first, second))
+	same("two ends at once", newCachedStep(t, fork, 2, heads, d, within).run(t, 3, 9), slices.Concat(first, second))
 
 	other := newCache(1)
 	if err := other.Set(k, v); err != nil || other.Len() != 2 {
@@ -493,7 +505,7 @@ func TestKVCacheItems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := newCachedStep(t, cache, 2, heads, d)
+	step := newCachedStep(t, cache, 2, heads, d, false)
 	lengths := func(want ...int) {
 		t.Helper()
 		if !slices.Equal(cache.Lengths(), want) {
@@ -576,7 +588,7 @@ func TestKVCacheOfSeveralItems(t *testing.T) {
 		return cache
 	}
 	cache := newCache(3)
-	one, two := newCachedStep(t, cache, 1, heads, d), newCachedStep(t, cache, 2, heads, d)
+	one, two := newCachedStep(t, cache, 1, heads, d, false), newCachedStep(t, cache, 2, heads, d, false)
 	at := func(item int) {
 		t.Helper()
 		if err := cache.From(item); err != nil {
@@ -584,7 +596,7 @@ func TestKVCacheOfSeveralItems(t *testing.T) {
 		}
 	}
 	alone := func(seeds ...uint64) (out []float64) {
-		step := newCachedStep(t, newCache(1), 1, heads, d)
+		step := newCachedStep(t, newCache(1), 1, heads, d, false)
 		for _, seed := range seeds {
 			out = step.run(t, seed)
 		}

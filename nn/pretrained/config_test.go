@@ -216,6 +216,7 @@ func TestConfigErrors(t *testing.T) {
 		{"vit", "patch_size", `3`, "field patch_size is 3, it needs to divide image_size, which is 8"},
 		{"vit", "qkv_bias", `false`, "field qkv_bias is false, only true is supported"},
 		{"vit", "architectures", `["ViTForMaskedImageModeling"]`, `field architectures is "ViTForMaskedImageModeling", it needs to end with Model or ForImageClassification`},
+		{"deepseek_v3", "num_nextn_predict_layers", `5000`, "field num_nextn_predict_layers is 5000, it needs to be from 0 to 4096"},
 		{"smollm3", "no_rope_layers", `[1]`, "field no_rope_layers has 1 elements"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", c.model, "config.json"))
@@ -245,7 +246,7 @@ func TestInertFields(t *testing.T) {
 	for _, p := range published {
 		for _, inert := range []string{
 			`"is_llama_config": true, "rope_interleaved": false`, `"unsloth_fixed": true, "unsloth_version": "2025.1.5"`,
-			`"_num_labels": 1, "vocab_type": "x"`, `"max_sequence_length": 2048`, `"interpolate_factor": 1, "full_attn_mod": 1`,
+			`"_num_labels": 1, "vocab_type": "x"`, `"max_sequence_length": 2048`, `"sliding_window_size": 4096`, `"interpolate_factor": 1, "full_attn_mod": 1`,
 			`"directionality": "bidi", "pooler_fc_size": 768, "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3,
 				"pooler_size_per_head": 128, "pooler_type": "first_token_transform"`,
 			`"temperature": 0.6, "top_k": 50, "top_p": 0.9, "max_length": 20, "num_beams": 1, "repetition_penalty": 1.1`,

@@ -242,7 +242,35 @@ func (d *decoder) layer(theirs, ours string, sparse bool) []link {
 	if b.MLPBias != nil {
 		mlpBias = *b.MLPBias
 	}
-	var links []link
+	links := d.attention(theirs, ours)
+	if sparse {
+		links = append(links, d.mixture.links(d, theirs, ours)...)
+	} else {
+		links = append(links, d.mlp(theirs, ours, mlpBias)...)
+	}
+	if a.Sinks {
+		links = append(links, same(theirs+d.names.parts["attn.sinks"], ours+"attn.sinks", a.Heads))
+	}
+	if a.QKNorm || a.QKNormAll {
+		queries, keys := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+		if a.QKNorm {
+			queries, keys = a.HeadDim, a.HeadDim
+		}
+		links = append(links, same(theirs+d.names.parts["attn.qnorm"]+".weight", ours+"attn.qnorm.weight", queries),
+			same(theirs+d.names.parts["attn.knorm"]+".weight", ours+"attn.knorm.weight", keys))
+	}
+	for _, norm := range normParts[b.Norms] {
+		links = append(links, d.norm(theirs+d.names.parts[norm], ours+norm)...)
+	}
+	return links
+}
+
+// attention is the tensors of a block's attention but for norms and sinks.
+func (d *decoder) attention(theirs, ours string) (links []link) {
+	a := d.Block.Attention
+	if a.Latent != nil {
+		return d.latent(theirs, ours)
+	}
 	add := func(name string, in int, biased bool, outputs ...output) {
 		links = append(links, linears(theirs+d.names.parts[name], in, biased, outputs...)...)
 	}
@@ -258,26 +286,6 @@ func (d *decoder) layer(theirs, ours string, sparse bool) []link {
 		add("attn.v", a.Dim, !a.NoBias, v)
 	}
 	add("attn.proj", a.Heads*a.HeadDim, !a.NoBias && !a.NoProjBias, output{ours: ours + "attn.proj", n: a.Dim})
-
-	if sparse {
-		links = append(links, d.mixture.links(d, theirs, ours)...)
-	} else {
-		links = append(links, d.mlp(theirs, ours, mlpBias)...)
-	}
-	if a.Sinks {
-		links = append(links, same(theirs+d.names.parts["attn.sinks"], ours+"attn.sinks", a.Heads))
-	}
-	if a.QKNorm || a.QKNormAll {
-		queries, keys := q.n, k.n
-		if a.QKNorm {
-			queries, keys = a.HeadDim, a.HeadDim
-		}
-		links = append(links, same(theirs+d.names.parts["attn.qnorm"]+".weight", ours+"attn.qnorm.weight", queries),
-			same(theirs+d.names.parts["attn.knorm"]+".weight", ours+"attn.knorm.weight", keys))
-	}
-	for _, norm := range normParts[b.Norms] {
-		links = append(links, d.norm(theirs+d.names.parts[norm], ours+norm)...)
-	}
 	return links
 }
 

@@ -114,30 +114,43 @@ func expertNames(other map[string]string) map[string]string {
 	return parts
 }
 
+// grouping is a family's values of fields about the choice of experts that a config leaves out.
+type grouping struct {
+	scale         float64
+	groups, kept  int // 0 of the first: one
+	dense, shared int // the first layers, whose MLP is no mixture, and the experts that all tokens have
+}
+
 // corrected reads what GLM-4.5 and DeepSeek-V3 have in common: scores of each expert by itself, whose
 // choice is corrected, groups of experts, and MLPs in the first layers.
-func (m *mixture) corrected(c *config, scale float64, groups, kept, dense int) {
+func (m *mixture) corrected(c *config, usual grouping) {
 	m.Corrected = true
 	m.Router.Scores, m.Router.GroupChoice, m.Router.Epsilon = kernels.SigmoidScores, kernels.GroupByBestTwo, 1e-20
 	m.Router.Normalize = c.bool("norm_topk_prob", true)
-	m.grouped(c, scale, groups, kept, dense)
+	m.grouped(c, usual)
 }
 
-// grouped reads what all DeepSeeks have: groups of experts, shared ones, and MLPs in the first layers.
-func (m *mixture) grouped(c *config, scale float64, groups, kept, dense int) {
-	m.Router.Scale = c.positive("routed_scaling_factor", scale)
-	if groups = c.size("n_group", groups); groups > 1 {
-		m.Router.Groups, m.Router.KeptGroups = groups, c.size("topk_group", kept)
+// grouped reads groups of experts, and what belongs to them.
+func (m *mixture) grouped(c *config, usual grouping) {
+	if groups := c.size("n_group", max(1, usual.groups)); groups > 1 {
+		m.Router.Groups, m.Router.KeptGroups = groups, c.size("topk_group", max(1, usual.kept))
 	} else {
 		c.read["topk_group"] = true // of one group there is none to choose
 	}
-	m.Shared.Hidden = m.Hidden * c.size("n_shared_experts", 1)
-	first := c.float("first_k_dense_replace", float64(dense))
-	for i := range m.sparse {
-		m.sparse[i] = float64(i) >= first
-	}
+	m.shared(c, usual)
 	if err := m.Router.Validate(m.Count, kernels.F32); err != nil {
 		c.fail("field n_group: %w", err)
+	}
+}
+
+// shared reads what experts are multiplied by, which ones all tokens have, and the MLPs of the first
+// layers.
+func (m *mixture) shared(c *config, usual grouping) {
+	m.Router.Scale = c.positive("routed_scaling_factor", usual.scale)
+	m.Shared.Hidden = m.Hidden * c.size("n_shared_experts", usual.shared)
+	first := c.float("first_k_dense_replace", float64(usual.dense))
+	for i := range m.sparse {
+		m.sparse[i] = float64(i) >= first
 	}
 }
 
@@ -172,7 +185,7 @@ func glm4MoE(c *config, context int) *architecture {
 	d.biases(c.bool("attention_bias", false), false)
 	d.Block.Attention.NoProjBias, d.Block.Attention.QKNorm = true, c.bool("use_qk_norm", false)
 	m := readExperts(c, d, "moe_intermediate_size", "n_routed_experts", 8)
-	m.corrected(c, 1, 1, 1, 1)
+	m.corrected(c, grouping{scale: 1, dense: 1, shared: 1})
 	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 10000), partial: 0.5, bands: true, context: context})
 	a := d.architecture()
 	a.ignores(c, d)
@@ -181,7 +194,13 @@ func glm4MoE(c *config, context int) *architecture {
 
 // ignores lets files have layers behind those of the model, which predict further tokens.
 func (a *architecture) ignores(c *config, d *decoder) {
-	for i := range c.sizeOrNone("num_nextn_predict_layers", 1) {
+	const name = "num_nextn_predict_layers"
+	further := field(c, name, "an integer", 1)
+	if further < 0 || further > maxLayers {
+		c.fail("field %s is %d, it needs to be from 0 to %d", c.called(name), further, maxLayers)
+		further = 0
+	}
+	for i := range further {
 		a.further = append(a.further, fmt.Sprintf("%s%s%d.", d.names.body, d.names.layers, d.Layers+i))
 	}
 }

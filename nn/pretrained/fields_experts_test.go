@@ -21,6 +21,35 @@ var sparseFields = []configField{
 	{"moe_intermediate_size", `28`, works, ""},
 }
 
+// latentFields are what DeepSeek-V2 and V3 have in common.
+var latentFields = slices.Concat(without(expertFields, "head_dim", "max_position_embeddings", "num_attention_heads", "num_key_value_heads"), []configField{
+	{"attention_bias", `true`, works, `{"attention_bias": false}`},
+	{"aux_loss_alpha", `0.5`, idle, ""}, // of the loss
+	{"ep_size", `2`, idle, ""},          // of how it was trained
+	{"first_k_dense_replace", `2`, works, ""},
+	{"head_dim", `3`, idle, ""}, // qk_rope_head_dim says it
+	{"kv_lora_rank", `12`, works, ""},
+	{"max_position_embeddings", `2`, works, ""}, // longer texts are refused
+	{"moe_intermediate_size", `28`, works, ""},
+	{"moe_layer_freq", `2`, refused, ""},
+	{"n_routed_experts", `12`, works, ""},
+	{"n_shared_experts", `3`, works, ""},
+	{"num_attention_heads", `8`, works, `{"num_key_value_heads": null}`},
+	{"num_key_value_heads", `2`, refused, ""},
+	{"q_lora_rank", `11`, works, ""},
+	{"qk_head_dim", `3`, idle, ""}, // its parts say it
+	{"qk_nope_head_dim", `6`, works, ""},
+	{"qk_rope_head_dim", `8`, works, ""},
+	{"qk_rope_head_dim", `5`, refused, ""},
+	{"rope_parameters", `{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16, "mscale": 1, "mscale_all_dim": 0.7}`, works,
+		`{"rope_parameters": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16, "mscale": 1, "mscale_all_dim": 1}}`},
+	{"rope_parameters", `{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16, "mscale": 0.7, "mscale_all_dim": 1}`, works,
+		`{"rope_parameters": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16, "mscale": 1, "mscale_all_dim": 1}}`},
+	{"routed_scaling_factor", `3`, works, ""},
+	{"seq_aux", `true`, idle, ""}, // of the loss
+	{"v_head_dim", `8`, works, ""},
+})
+
 func init() {
 	for name, list := range map[string][]configField{
 		"mixtral": slices.Concat(expertFields, []configField{
@@ -44,6 +73,28 @@ func init() {
 			{"routed_scaling_factor", `3`, works, ""},
 			{"topk_group", `2`, works, `{"n_group": 3}`},
 			{"use_qk_norm", `false`, works, ""},
+		}),
+		"deepseek_v2": slices.Concat(latentFields, []configField{
+			{"mlp_bias", `true`, refused, ""},
+			{"n_group", `2`, works, `{"topk_group": 1, "num_experts_per_tok": 2}`},
+			{"n_group", `3`, refused, ""},
+			{"n_group", `2`, idle, `{"topk_method": "greedy"}`},
+			{"norm_topk_prob", `true`, refused, ""},
+			{"scoring_func", `"sigmoid"`, refused, ""},
+			{"topk_group", `1`, works, `{"num_experts_per_tok": 2}`},
+			{"topk_group", `1`, idle, `{"topk_method": "greedy"}`},
+			{"topk_method", `"greedy"`, works, ""},
+			{"topk_method", `"noaux_tc"`, refused, ""},
+		}),
+		"deepseek_v3": slices.Concat(latentFields, []configField{
+			{"n_group", `2`, works, `{"topk_group": 1, "num_experts_per_tok": 2}`},
+			{"n_group", `3`, refused, ""},
+			{"norm_topk_prob", `false`, works, ""},
+			{"num_nextn_predict_layers", `2`, idle, ""}, // of layers that are not loaded
+			{"rope_interleave", `false`, works, ""},
+			{"scoring_func", `"softmax"`, refused, ""},
+			{"topk_group", `1`, works, `{"num_experts_per_tok": 2}`},
+			{"topk_method", `"greedy"`, refused, ""},
 		}),
 		"gpt_oss": slices.Concat(without(expertFields, "rope_parameters", "rope_scaling", "partial_rotary_factor"), []configField{
 			{"attention_bias", `false`, works, ""},

@@ -108,6 +108,8 @@ var families = map[string]func(*config, int) *architecture{
 	"clip":                  clip,
 	"cohere":                cohere,
 	"cohere2":               cohere2,
+	"deepseek_v2":           deepSeekV2,
+	"deepseek_v3":           deepSeekV3,
 	"dinov2":                dinov2,
 	"dinov3_vit":            dinov3,
 	"distilbert":            distilBERT,

@@ -20,6 +20,7 @@ type ropeProblem struct {
 	trained    int     // max_position_embeddings
 	original   int     // the context of the first training; 0 for what the config or the object says, or trained
 	context    int     // the longest sequence that the model will be used for; 0 for as long as the first frequencies hold
+	scores     float64 // is set to what DeepSeek multiplies scores with beside the usual; 0 for nothing
 	holds      int     // is set to the longest sequence that the frequencies are for; 0 for any
 }
 
@@ -103,8 +104,11 @@ func (c *config) scaled(kind string, o ops.RoPEOptions, p *ropeProblem) ops.RoPE
 			Context: original, NoRounding: !c.bool("truncate", true), Amplitude: c.float("attention_factor", 0),
 		}
 		m, all := c.float("mscale", 0), c.float("mscale_all_dim", 0)
-		if y.Amplitude == 0 && m != 0 && all != 0 && y.Factor > 1 {
-			y.Amplitude = (1 + m*math.Log(y.Factor)/10) / (1 + all*math.Log(y.Factor)/10)
+		if grows := math.Log(max(1, y.Factor)) / 10; all != 0 {
+			p.scores = (1 + all*grows) * (1 + all*grows)
+			if y.Amplitude == 0 && m != 0 {
+				y.Amplitude = (1 + m*grows) / (1 + all*grows)
+			}
 		}
 		o, err = y.Apply(o, p.headDim)
 	case "longrope", "su":

@@ -103,6 +103,21 @@ models |= {
         rope_parameters=dict(yarn, truncate=False))),
     "olmoe": lambda: tf.OlmoeForCausalLM(tf.OlmoeConfig(**mixture, num_experts=5)),
 }
+latent = dict(
+    small, num_key_value_heads=4, num_experts_per_tok=3, n_routed_experts=8, n_group=4, topk_group=2, moe_intermediate_size=12, first_k_dense_replace=1,
+    kv_lora_rank=10, qk_rope_head_dim=6, qk_nope_head_dim=4, v_head_dim=7,
+)
+models |= {
+    "deepseek_v2": lambda: tf.DeepseekV2ForCausalLM(tf.DeepseekV2Config(
+        **latent, q_lora_rank=None, topk_method="group_limited_greedy", routed_scaling_factor=1.5, n_shared_experts=2,
+        rope_parameters=dict(yarn, mscale=0.7, mscale_all_dim=0.5))),
+    "deepseek_v2-greedy": lambda: tf.DeepseekV2ForCausalLM(tf.DeepseekV2Config(
+        **dict(latent, n_group=1, topk_group=1), q_lora_rank=9, attention_bias=True, n_shared_experts=1)),
+    "deepseek_v3": lambda: tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(
+        **latent, q_lora_rank=9, attention_bias=True, n_shared_experts=1, rope_parameters=dict(yarn, mscale=1.0, mscale_all_dim=1.0))),
+    "deepseek_v3-halves": lambda: tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(
+        **dict(latent, n_group=1, topk_group=1), q_lora_rank=None, rope_interleave=False, norm_topk_prob=False)),
+}
 
 
 def spread(model, seed):
