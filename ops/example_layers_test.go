@@ -5,6 +5,7 @@ import (
 	"log"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/score"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -161,4 +162,47 @@ func ExampleGradients() {
 	}
 	fmt.Printf("%.4f %.4f\n", steep.Value().Data(), gradient.Data())
 	// Output: 1.7638 [-3.8949 -10.2591]
+}
+
+// Attention that is sparse by blocks: each block of queries reads the two blocks of keys whose mean
+// fits its own mean best, among those of the past.
+func ExampleListedBlocks() {
+	const length, size, features, blocks = 8, 2, 2, 4
+	g := gorgonia.NewGraph()
+	x := make([]float64, length*features)
+	for i := range x {
+		x[i] = float64((i/4*5+i%3)%7) - 3
+	}
+	q := exampleTensor(g, "q", []int{1, 1, length, features}, x...)
+	k := exampleTensor(g, "k", []int{1, 1, length, features}, x...)
+	average := exampleTensor(g, "average", []int{size}, 0.5, 0.5)
+	future := make([]float64, blocks*blocks)
+	for i := range future {
+		if i%blocks > i/blocks {
+			future[i] = -1e9
+		}
+	}
+	past := exampleTensor(g, "past", []int{1, 1, blocks, blocks}, future...)
+
+	must := gorgonia.Must
+	mean := func(n *gorgonia.Node) *gorgonia.Node { // of each block
+		n = must(gorgonia.Reshape(n, tensor.Shape{1, 1, blocks, size, features}))
+		return must(ops.MatMul(must(ops.Permute(n, 0, 1, 2, 4, 3)), average, ops.MatMulOptions{}))
+	}
+	fit := must(ops.Add(must(ops.MatMul(mean(q), mean(k), ops.MatMulOptions{TransposeB: true})), past))
+	_, chosen, err := ops.TopK(fit, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	listed, err := ops.ListedBlocks(chosen, ops.BlockLists{Queries: size, Keys: size, Count: blocks})
+	if err != nil {
+		log.Fatal(err)
+	}
+	out, err := ops.FlashAttention(q, k, k, ops.AttentionOptions{Mask: score.And(score.Causal, listed)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	exampleRun(g)
+	fmt.Println(chosen.Value().Data(), out.Shape())
+	// Output: [0 3 1 0 1 2 0 3] (1, 1, 8, 2)
 }

@@ -20,6 +20,8 @@ type problem[T kernels.Float] struct {
 	sinks               []T
 	masked, transformed bool // does the mask hide anything; do scores need more than a scale
 	tiled               bool // products are made of tiles
+	taskRows            int  // of a tile of the forward and the backward kernel
+	maskStrip           int  // of them, the rows of a mask's tiles
 	columnUnit          int  // what the columns of scores are cut at multiples of
 }
 
@@ -47,6 +49,10 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 		for h := range p.heads {
 			p.sinks = append(p.sinks, host[h*stride])
 		}
+	}
+	p.taskRows, p.maskStrip = taskRows, leastStrip
+	if rows := a.Mask.BlockRows(); rows%64 == 0 && rows > 0 || rows == 32 {
+		p.taskRows, p.maskStrip = 64, 32 // no tile lies in two blocks
 	}
 	p.masked = a.Causal != kernels.NotCausal || a.Window != nil || a.Mask != nil
 	p.transformed = a.SoftCap != 0 || a.ALiBi != nil || a.Bias.IsSet()

@@ -91,7 +91,7 @@ func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradi
 	if a.Dropout.P > 0 {
 		k.dropScale = a.Dropout.Scale()
 	}
-	k.tile = backwardTile[T](max(k.d, k.dv))
+	k.tile = k.backwardTile()
 	for _, s := range k.sequences {
 		k.keyTiles = max(k.keyTiles, ceilDiv(s.Sk, k.tile.columns))
 		k.queryTiles = max(k.queryTiles, ceilDiv(s.Sq, k.tile.rows))
@@ -111,8 +111,8 @@ const mostKeys = 128
 
 // backwardTile keeps what a task touches again and again in the second-level cache, and one call of
 // a vector kernel under a tenth of a millisecond.
-func backwardTile[T kernels.Float](d int) tile {
-	t := tile{rows: taskRows, columns: mostKeys, strip: 24}
+func (p *problem[T]) backwardTile() tile {
+	d, t := max(p.d, p.dv), tile{rows: p.taskRows, columns: mostKeys, strip: 24}
 	if d > 256 {
 		t.columns /= 2
 	}
@@ -456,7 +456,8 @@ func (k *backward[T]) addSequence(w *backwardScratch[T], s kernels.Sequence, kvH
 			b := keys
 			b.queries, b.s, b.head, b.q0, b.n = queries, s, h, q0, min(k.tile.rows, s.Sq-q0)
 			if states != nil {
-				b.strips = states[q0/maskStrip:][:ceilDiv(b.n, maskStrip)]
+				b.strips = states[q0/k.maskStrip:][:ceilDiv(b.n, k.maskStrip)]
+				b.stripRows = k.maskStrip
 				if !b.isShown() {
 					continue
 				}
@@ -487,7 +488,8 @@ type gradientBlock[T kernels.Float] struct {
 	exact              bool // an operand holds a NaN or an Inf, which rows that do not see it must not meet
 	tiled              bool
 
-	strips []panelStates // what a mask shows of each strip; nil where it is a band
+	strips    []panelStates // what a mask shows of each strip; nil where it is a band
+	stripRows int
 	blockPart
 }
 

@@ -64,7 +64,7 @@ type packedKeys[T kernels.Float] struct {
 
 func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutputs) *forward[T] {
 	f := &forward[T]{problem: newProblem[T](a), out: out}
-	f.tile = forwardTile[T](max(f.d, f.dv))
+	f.tile = f.forwardTile()
 	if out.LSE.IsSet() {
 		f.lse = kernels.Host[T](out.LSE)
 	}
@@ -85,8 +85,8 @@ func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutp
 
 // forwardTile keeps a tile of scores, the keys and the values it meets in the second-level cache,
 // and one call of a vector kernel, which cannot be preempted, under a tenth of a millisecond.
-func forwardTile[T kernels.Float](d int) tile {
-	t := tile{rows: taskRows, columns: mostColumns, strip: 24}
+func (p *problem[T]) forwardTile() tile {
+	d, t := max(p.d, p.dv), tile{rows: p.taskRows, columns: mostColumns, strip: 24}
 	if kernels.DTypeOf[T]() == kernels.F64 {
 		d *= 2
 	}

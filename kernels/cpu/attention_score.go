@@ -35,7 +35,7 @@ type scorePlace[T kernels.Float] struct {
 // computed as a whole. A strip is so many rows of what a task works on at once; columns are whole
 // panels.
 const (
-	maskStrip   = 24
+	leastStrip  = 24 // rows of a mask's tiles, where no blocks say otherwise
 	maskColumns = 32
 	taskRows    = 96 // of a tile of the forward and the backward kernel
 )
@@ -92,7 +92,7 @@ func newRules[T kernels.Float](b *Backend, p *problem[T], order int) (*rules[T],
 		key := tilesKey{w: common(at.Where, p.Mask.ByBatch, p.Mask.ByHead)}
 		key.lo, key.hi = p.band(s)
 		if tiles[key] == nil {
-			tiles[key] = p.Mask.Tiles(key.w, maskStrip, maskColumns, key.lo, key.hi, wide)
+			tiles[key] = p.Mask.Tiles(key.w, p.maskStrip, maskColumns, key.lo, key.hi, wide)
 		}
 		at.tiles = tiles[key]
 	}

@@ -24,6 +24,13 @@ func BenchmarkAttentionScores(b *testing.B) {
 			ids[i]++
 		}
 	}
+	blocks := &score.Table{Name: "blocks", Type: score.Int, Shape: []int{length / 64, length / 64}}
+	shown := make([]int32, (length/64)*(length/64))
+	for i := range shown {
+		if random.IntN(4) == 0 {
+			shown[i] = 1
+		}
+	}
 	bias := &score.Table{Name: "bias", Shape: []int{2*length - 1}}
 	for _, c := range []struct {
 		name   string
@@ -31,6 +38,7 @@ func BenchmarkAttentionScores(b *testing.B) {
 		mask   func(score.Pair) score.Cond
 		tables []kernels.Tensor
 		other  func(*kernels.Attention)
+		change func() // between two calls
 	}{
 		{name: "causal", mask: score.Causal, other: causal},
 		{name: "documents", tables: []kernels.Tensor{kernels.Of(ids, length)}, mask: func(p score.Pair) score.Cond {
@@ -41,6 +49,9 @@ func BenchmarkAttentionScores(b *testing.B) {
 		{name: "every fourth block", mask: func(p score.Pair) score.Cond {
 			return p.Key.Div(64).Rem(4).Equal(0).Or(p.Key.GreaterEqual(p.KeyLength.Sub(256)))
 		}},
+		{name: "listed blocks", tables: []kernels.Tensor{kernels.Of(shown, length/64, length/64)}, mask: func(p score.Pair) score.Cond {
+			return score.Lookup(blocks, p.Query.Div(64), p.Key.Div(64)).Equal(1)
+		}, change: func() { shown[0], shown[1] = shown[1], 1-shown[0] }},
 		{name: "prefix", mask: score.Prefix(512), other: causal},
 		{name: "relative bias", tables: []kernels.Tensor{kernels.Of(make([]float32, 2*length-1), 2*length-1)}, score: func(p score.Pair) score.Expr {
 			return p.Score.Add(score.Lookup(bias, p.Query.Sub(p.Key).Add(length-1)))
@@ -72,6 +83,9 @@ func BenchmarkAttentionScores(b *testing.B) {
 			b.Run(name, func(b *testing.B) {
 				var ratios []float64
 				for b.Loop() {
+					if c.change != nil {
+						c.change()
+					}
 					other, ours := plain.seconds(b, backward), own.seconds(b, backward)
 					ratios = append(ratios, other/ours)
 				}

@@ -80,7 +80,7 @@ func newSecond[T kernels.Float](a *kernels.Attention, g kernels.AttentionSecond)
 	if a.Dropout.P > 0 {
 		k.dropScale = a.Dropout.Scale()
 	}
-	k.tile = backwardTile[T](max(k.d, k.dv))
+	k.tile = k.backwardTile()
 	for _, s := range k.sequences {
 		k.keyTiles = max(k.keyTiles, ceilDiv(s.Sk, k.tile.columns))
 		k.queryTiles = max(k.queryTiles, ceilDiv(s.Sq, k.tile.rows))
@@ -369,7 +369,7 @@ func (k *second[T]) isShown(b *secondBlock[T]) bool {
 	}
 	tiles := k.rules.places[b.s.Index*k.heads+b.head].tiles
 	first, end := b.k0/maskColumns, ceilDiv(b.k0+b.columns, maskColumns)
-	for strip := b.q0 / maskStrip; strip < ceilDiv(b.q0+b.n, maskStrip); strip++ {
+	for strip := b.q0 / k.maskStrip; strip < ceilDiv(b.q0+b.n, k.maskStrip); strip++ {
 		for _, r := range tiles.Keys[strip] {
 			if int(r.First) < end && int(r.End) > first {
 				return true

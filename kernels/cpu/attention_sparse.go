@@ -38,16 +38,16 @@ func stateOf(r score.Run) tileState {
 }
 
 // stripStates is what a mask shows of the tiles of a column, in each strip of a task's rows.
-type stripStates [taskRows / maskStrip]tileState
+type stripStates [taskRows / leastStrip]tileState
 
 // doSparse is do where a mask has tiles. b's band counts columns from key 0. What is the same for
 // all of the rows is done for them together, and the rest strip by strip.
 func (f *forward[T]) doSparse(w *forwardScratch[T], b block[T], n int) {
 	tiles := f.rules.places[b.s.Index*f.heads+b.head].tiles
-	strips := ceilDiv(n, maskStrip)
+	strips := ceilDiv(n, f.maskStrip)
 	first, end := len(w.states), 0
 	for strip := range strips {
-		for _, r := range tiles.Keys[b.q0/maskStrip+strip] {
+		for _, r := range tiles.Keys[b.q0/f.maskStrip+strip] {
 			for k := r.First; k < r.End; k++ {
 				w.states[k][strip] = stateOf(r)
 			}
@@ -72,8 +72,8 @@ func (f *forward[T]) doSparse(w *forwardScratch[T], b block[T], n int) {
 		return w.states[k][0]
 	})
 	for strip := range strips {
-		i := strip * maskStrip
-		f.doRows(w, b, i, min(maskStrip, n-i), first, end, func(k int) tileState {
+		i := strip * f.maskStrip
+		f.doRows(w, b, i, min(f.maskStrip, n-i), first, end, func(k int) tileState {
 			if common(k) {
 				return hiddenTile
 			}

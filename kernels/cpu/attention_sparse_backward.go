@@ -24,7 +24,7 @@ func (k *backward[T]) takePoints(w *backwardScratch[T], stride int) {
 		}
 	}
 	if k.rules.hide != nil {
-		w.states = make([]panelStates, k.queryTiles*k.tile.rows/maskStrip)
+		w.states = make([]panelStates, k.queryTiles*k.tile.rows/k.maskStrip)
 		w.shown = make([]bool, k.tile.rows*k.tile.columns)
 	}
 	if k.tables != nil {
@@ -45,7 +45,7 @@ func (k *backward[T]) listBlocks() {
 	for i := range k.rules.places {
 		at := &k.rules.places[i]
 		if known[at.tiles] == nil {
-			known[at.tiles] = blocksOf(at.tiles, k.tile.rows/maskStrip, k.tile.columns/maskColumns)
+			known[at.tiles] = blocksOf(at.tiles, k.tile.rows/k.maskStrip, k.tile.columns/maskColumns)
 		}
 		at.blocks = known[at.tiles]
 	}
@@ -131,7 +131,7 @@ func (b gradientBlock[T]) parts(to []gradientBlock[T]) []gradientBlock[T] {
 		}
 		if first < end {
 			part := b
-			part.row, part.n = strip*maskStrip, min(last*maskStrip, b.n)-strip*maskStrip
+			part.row, part.n = strip*b.stripRows, min(last*b.stripRows, b.n)-strip*b.stripRows
 			part.q0, part.lo, part.hi = b.q0+part.row, b.lo+part.row, b.hi+part.row
 			part.first, part.columns, part.panels = first*maskColumns, min(b.columns, end*maskColumns), panels
 			part.partly = slices.ContainsFunc(panels[first:end], func(s tileState) bool { return s != wholeTile })

@@ -39,8 +39,12 @@ func newTiles(p *Program, m matrix, tables []Values[float64]) *Tiles {
 	if len(t.Keys) == 0 || len(t.Queries) == 0 {
 		return t
 	}
-	s := &search{matrix: m, ranges: newRanges(p, m.w, tables), pairs: NewEvaluator[float64](p), tables: tables, found: t.Keys}
-	s.look(0, len(t.Keys), 0, len(t.Queries))
+	if g := gridOf(p); g != nil {
+		g.find(&search{matrix: m, tables: tables, found: t.Keys}, p)
+	} else {
+		s := &search{matrix: m, ranges: newRanges(p, m.w, tables), pairs: NewEvaluator[float64](p), tables: tables, found: t.Keys}
+		s.look(0, len(t.Keys), 0, len(t.Queries))
+	}
 	for q := range t.Keys {
 		slices.SortFunc(t.Keys[q], func(a, b Run) int { return cmp.Compare(a.First, b.First) })
 		sorted := t.Keys[q]
@@ -78,10 +82,12 @@ func (s *search) look(q0, q1, k0, k1 int) {
 	if part.keyEnd-1-part.query < s.lo || part.key-(part.queryEnd-1) >= s.hi {
 		return
 	}
-	state := s.ranges.of(part)
 	single := q1-q0 == 1 && k1-k0 == 1
-	if single && state == unknown && s.pairs.p.Code[s.pairs.p.Results[0]].Varies == Pairs {
-		state = s.exactly(part)
+	state := unknown
+	if single {
+		state = s.state(part)
+	} else {
+		state = s.ranges.of(part)
 	}
 	switch {
 	case state == hidden:
@@ -107,6 +113,15 @@ func (s *search) look(q0, q1, k0, k1 int) {
 			s.look(q, q1, k, k1)
 		}
 	}
+}
+
+// state is what the mask makes of an area.
+func (s *search) state(a area) state {
+	found := s.ranges.of(a)
+	if found == unknown && s.pairs.p.Code[s.pairs.p.Results[0]].Varies == Pairs {
+		found = s.exactly(a)
+	}
+	return found
 }
 
 // state is what a mask makes of an area.

@@ -123,6 +123,32 @@ var (
 	})
 )
 
+// ListedBlocks shows the blocks of keys that a table has for each block of queries: about the given
+// share of them, other ones for each batch item and head. With another mask, both need to show a
+// pair.
+func ListedBlocks(queries, keys int, share float64, other func(score.Pair) score.Cond) Option {
+	name := fmt.Sprintf("listed(%d,%d,%g)", queries, keys, share)
+	return Option{name, func(o *settings) {
+		blocks := func(n, size int) int { return max(1, (n+size-1)/size) }
+		at := o.numbered(table{name, func(s sizes) []int { return []int{s.batch, s.heads, blocks(s.sq, queries), blocks(s.sk, keys)} }, func(random *rand.Rand, n int) []int32 {
+			list := make([]int32, n)
+			for i := range list {
+				if random.Float64() < share {
+					list[i] = 1
+				}
+			}
+			return list
+		}})
+		o.mask = func(p score.Pair, tables []*score.Table) score.Cond {
+			c := score.Lookup(tables[at], p.Batch, p.Head, p.Query.Div(queries), p.Key.Div(keys)).Equal(1)
+			if other != nil {
+				c = c.And(other(p))
+			}
+			return c
+		}
+	}}
+}
+
 // ScoreSets are scores and masks of every kind, alone and with all else.
 func ScoreSets() [][]Option {
 	cap := ScoreOf("cap", score.SoftCap(2.5))
@@ -136,7 +162,8 @@ func ScoreSets() [][]Option {
 	})
 	causal := MaskOf("causal-mask", score.Causal)
 	return [][]Option{
-		{causal}, {Documents}, {Sparse}, {Blocks}, {cap}, {slopes}, {opposite}, {RelativeBias}, {Learnt},
+		{causal}, {Documents}, {Sparse}, {Blocks}, {ListedBlocks(64, 64, 0.5, score.Causal)}, {ListedBlocks(48, 20, 0.3, score.Dilated(3)), Dropout},
+		{ListedBlocks(32, 64, 0.4, nil), DLSE, Sinks}, {cap}, {slopes}, {opposite}, {RelativeBias}, {Learnt},
 		{Documents, Causal}, {Blocks, WindowOf(70, 20), Sinks}, {RelativeBias, Documents, DLSE}, {Sparse, Learnt, Dropout},
 		{MaskOf("dilated", score.And(score.Causal, score.Dilated(3)))}, {MaskOf("nothing", func(p score.Pair) score.Cond { return p.Key.Less(0) }), Sinks},
 		{MaskOf("far", score.And(score.Not(score.SlidingWindow(20, 10)), score.Prefix(100)))},
