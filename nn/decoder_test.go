@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -130,6 +131,34 @@ func TestDecoder(t *testing.T) {
 					compare(t, fmt.Sprintf("the logits after piece %d of %d tokens", i, n), c.dtype, logits, d.uncache(window), 0)
 				}
 			})
+		}
+	}
+}
+
+// A window that is full again and again takes no more memory over 10,000 tokens than the first ones
+// did.
+func TestDecoderKeepsItsMemory(t *testing.T) {
+	slow.Race(t)
+	more := 10_000
+	if testing.Short() {
+		more = 500
+	}
+	for _, name := range []string{"gpt", "llama, gqa"} {
+		d := newDecoded(t, name, tensor.Float32, 80)
+		heap := func(tokens int) uint64 {
+			for i := range tokens {
+				if _, err := d.Logits([]int{i % decoderVocab}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		if first, last := heap(500), heap(more); last > first+256<<10 {
+			t.Errorf("%s: the heap was %d bytes after 500 tokens and is %d after %d more", name, first, last, more)
 		}
 	}
 }

@@ -21,9 +21,18 @@ const Template = `{% for m in messages %}<|im_start|>{{ m.role }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`
 
-// Llama is the folder of a Llama of one layer, with a tokenizer of package tokenizer's tests, and if
-// asked a template of conversations. Its context is 128 tokens.
+// Size is that of a model.
+type Size struct{ Layers, Dim, Hidden, Heads, Context int }
+
+// Llama is [LlamaOf] one layer, as small as can be. Its context is 128 tokens.
 func Llama(t testing.TB, chat bool) string {
+	t.Helper()
+	return LlamaOf(t, chat, Size{Layers: 1, Dim: 16, Hidden: 24, Heads: 2, Context: 128})
+}
+
+// LlamaOf is the folder of a Llama, with a tokenizer of package tokenizer's tests, and if asked a
+// template of conversations.
+func LlamaOf(t testing.TB, chat bool, z Size) string {
 	t.Helper()
 	folder := t.TempDir()
 	write := func(name string, content []byte) {
@@ -49,18 +58,18 @@ func Llama(t testing.TB, chat bool) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const dim, hidden = 16, 24
-	write("config.json", fmt.Appendf(nil, `{"model_type": "llama", "vocab_size": %d, "hidden_size": %d, "intermediate_size": %d, "num_hidden_layers": 1,
-		"num_attention_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": true, "eos_token_id": 2}`, tok.Size(), dim, hidden))
+	write("config.json", fmt.Appendf(nil, `{"model_type": "llama", "vocab_size": %d, "hidden_size": %d, "intermediate_size": %d, "num_hidden_layers": %d,
+		"num_attention_heads": %d, "max_position_embeddings": %d, "tie_word_embeddings": true, "eos_token_id": 2}`,
+		tok.Size(), z.Dim, z.Hidden, z.Layers, z.Heads, z.Context))
 	var weights bytes.Buffer
-	if err := safetensors.Write(&weights, tensors(tok.Size(), dim, hidden), nil); err != nil {
+	if err := safetensors.Write(&weights, tensors(tok.Size(), z), nil); err != nil {
 		t.Fatal(err)
 	}
 	write("model.safetensors", weights.Bytes())
 	return folder
 }
 
-func tensors(vocab, dim, hidden int) safetensors.Tensors {
+func tensors(vocab int, z Size) safetensors.Tensors {
 	random := rand.New(rand.NewPCG(1, 2))
 	var list safetensors.Tensors
 	add := func(name string, shape ...int) {
@@ -70,16 +79,19 @@ func tensors(vocab, dim, hidden int) safetensors.Tensors {
 		}
 		list = append(list, safetensors.Tensor{Name: "model." + name + ".weight", Value: tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))})
 	}
-	add("embed_tokens", vocab, dim)
-	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
-		add("layers.0.self_attn."+name, dim, dim)
+	add("embed_tokens", vocab, z.Dim)
+	for layer := range z.Layers {
+		in := fmt.Sprintf("layers.%d.", layer)
+		for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
+			add(in+"self_attn."+name, z.Dim, z.Dim)
+		}
+		add(in+"mlp.gate_proj", z.Hidden, z.Dim)
+		add(in+"mlp.up_proj", z.Hidden, z.Dim)
+		add(in+"mlp.down_proj", z.Dim, z.Hidden)
+		add(in+"input_layernorm", z.Dim)
+		add(in+"post_attention_layernorm", z.Dim)
 	}
-	add("layers.0.mlp.gate_proj", hidden, dim)
-	add("layers.0.mlp.up_proj", hidden, dim)
-	add("layers.0.mlp.down_proj", dim, hidden)
-	add("layers.0.input_layernorm", dim)
-	add("layers.0.post_attention_layernorm", dim)
-	add("norm", dim)
+	add("norm", z.Dim)
 	return list
 }
 
