@@ -20,7 +20,7 @@ var twins = []struct {
 	{"masked BERT", "../nn/models_test.go", []string{"maskedBERT"}},
 	{"T5", "../nn/models_test.go", []string{"t5Block", "t5"}},
 	{"DiT", "../examples/dit/main.go", []string{"modulate", "block", "dit"}},
-	{"mixture of experts", "../nn/models_test.go", []string{"mixture", "moe"}},
+	{"mixture of experts", "../nn/models_test.go", []string{"moe"}},
 	{"Whisper", "../nn/models_test.go", []string{"whisper"}},
 	{"CLIP", "../nn/models_test.go", []string{"clip"}},
 	{"DPO", "../nn/models_test.go", []string{"dpo"}},

@@ -162,17 +162,29 @@ class DiT(nn.Module):
 # mixture of experts
 
 
+class Expert(nn.Module):
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.gateup, self.down = nn.Linear(dim, 2 * hidden, bias=False), nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x):
+        gate, up = self.gateup(x).chunk(2, -1)
+        return self.down(F.silu(gate) * up)
+
+
 class Mixture(nn.Module):
     def __init__(self, dim, experts):
         super().__init__()
         self.gate = nn.Linear(dim, experts, bias=False)
-        self.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(dim, 8), nn.GELU(), nn.Linear(8, dim)) for _ in range(experts)
-        )
+        self.experts = nn.ModuleList(Expert(dim, 8) for _ in range(experts))
 
     def forward(self, x):
-        gates = self.gate(x).softmax(-1).unbind(-1)
-        return sum(gate[..., None] * expert(x) for gate, expert in zip(gates, self.experts))
+        weights, chosen = self.gate(x).softmax(-1).topk(2)
+        y = torch.zeros_like(x)
+        for e, expert in enumerate(self.experts):
+            *places, j = torch.where(chosen == e)
+            y[places] += weights[*places, j, None] * expert(x[places])
+        return y
 
 
 class MoE(nn.Module):
