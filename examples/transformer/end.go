@@ -73,7 +73,7 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 func (r *run) sayLoss(loss float64) {
 	kinds := r.text.tokenizer.Size()
 	if guess := math.Log(float64(kinds)); loss < guess { // and a number
-		fmt.Printf("\nIts loss is %.2f, where guessing would be %.2f: of %d tokens it is as unsure of the next one\nas if %.0f were equally likely.\n",
+		fmt.Printf("\nIts loss is %.2f, where guessing would be %.2f: of %d tokens it is as unsure\nof the next one as if %.0f were equally likely.\n",
 			loss, guess, kinds, math.Exp(loss))
 	}
 }

@@ -32,7 +32,7 @@ func TestProgressShowsMetrics(t *testing.T) {
 	}
 	for _, want := range []string{
 		"training 10 of 1,000 parameters for 9 steps of 12 examples\n",
-		"step 8/9  evaluation: train 1.0000, validation 2.0000, accuracy 0.5 and 0.25, perplexity 8 and NaN\n",
+		"step 8/9  evaluation: train 1.0000, validation 2.0000, accuracy 0.500 and 0.250, perplexity 8.00 and NaN\n",
 		"loss 2.2222  z loss 0.125  lr", " 600 ex/s",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -426,8 +426,8 @@ func results(e train.Evaluation) string {
 	return strings.Join(all, ", ")
 }
 
-// measure is a metric in three digits.
-func measure(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
+// measure is a metric in three digits, zeros too, so that those of one column are as long.
+func measure(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%#.3g", x), ".") }
 
 // figureRanks is how many ranks figures have.
 const figureRanks = 7
