@@ -3,8 +3,8 @@ package watch
 import (
 	"math"
 
+	"github.com/stheno-ml/stheno/internal/chart"
 	"github.com/stheno-ml/stheno/train"
-	"gonum.org/v1/plot/plotter"
 )
 
 // curve holds what a picture of a run's losses needs, which stops growing with the number of steps:
@@ -14,13 +14,13 @@ type curve struct {
 	buckets    []bucket
 	perBucket  int     // steps
 	meanSpan   float64 // steps
-	validation plotter.XYs
+	validation []chart.Point
 	best       float64 // the smallest of validation
 	metrics    map[string]*measured
 }
 
 // measured is what evaluations made of a metric.
-type measured struct{ training, validation plotter.XYs }
+type measured struct{ training, validation []chart.Point }
 
 // isCurve reports whether there is more to show than a single step.
 func (c *curve) isCurve() bool { return len(c.buckets) > 1 || len(c.validation) > 1 }
@@ -74,17 +74,17 @@ func (c *curve) halve() {
 }
 
 func (c *curve) evaluation(e train.Evaluation) {
-	c.measure(e.Done, e.TrainMetrics, func(m *measured) *plotter.XYs { return &m.training })
-	c.measure(e.Done, e.ValidationMetrics, func(m *measured) *plotter.XYs { return &m.validation })
+	c.measure(e.Done, e.TrainMetrics, func(m *measured) *[]chart.Point { return &m.training })
+	c.measure(e.Done, e.ValidationMetrics, func(m *measured) *[]chart.Point { return &m.validation })
 	if !finite(e.Validation) {
 		return
 	}
-	c.validation = append(c.validation, plotter.XY{X: float64(e.Done), Y: e.Validation})
+	c.validation = append(c.validation, chart.Point{X: float64(e.Done), Y: e.Validation})
 	c.best = min(c.best, e.Validation)
 }
 
 // measure adds what an evaluation made of metrics to their lines.
-func (c *curve) measure(done int, metrics map[string]float64, line func(*measured) *plotter.XYs) {
+func (c *curve) measure(done int, metrics map[string]float64, line func(*measured) *[]chart.Point) {
 	for name, x := range metrics {
 		if !finite(x) {
 			continue
@@ -96,21 +96,21 @@ func (c *curve) measure(done int, metrics map[string]float64, line func(*measure
 			c.metrics[name] = &measured{}
 		}
 		points := line(c.metrics[name])
-		*points = append(*points, plotter.XY{X: float64(done), Y: x})
+		*points = append(*points, chart.Point{X: float64(done), Y: x})
 	}
 }
 
 // points are those of the lines: the training loss between its bounds, its mean, and the validation
 // loss.
-func (c *curve) points() (training, mean, validation plotter.XYs) {
+func (c *curve) points() (training, mean, validation []chart.Point) {
 	means := c.means()
 	for i, b := range c.buckets {
 		x := float64(b.step)
-		training = append(training, plotter.XY{X: x, Y: b.min})
+		training = append(training, chart.Point{X: x, Y: b.min})
 		if b.max != b.min {
-			training = append(training, plotter.XY{X: x, Y: b.max})
+			training = append(training, chart.Point{X: x, Y: b.max})
 		}
-		mean = append(mean, plotter.XY{X: x, Y: means[i]})
+		mean = append(mean, chart.Point{X: x, Y: means[i]})
 	}
 	return training, mean, c.validation
 }

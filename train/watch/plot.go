@@ -1,26 +1,20 @@
 package watch
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"image/color"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/chart"
 	"github.com/stheno-ml/stheno/train"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // Plot draws the loss curve of a run into a file, a PNG or an SVG by its name: at evaluations, as
@@ -50,7 +44,7 @@ func Draw(path string, log Log) error {
 }
 
 func drawLog(path string, log Log) error {
-	if _, err := canvasFor(path, 0); err != nil {
+	if _, err := kindOf(path); err != nil {
 		return err
 	}
 	steps := 0
@@ -87,7 +81,7 @@ func (d *drawing) wrap(err error) error {
 
 // start makes sure now that the file can be written at the end.
 func (d *drawing) start(s train.Start) error {
-	if _, err := canvasFor(d.path, 0); err != nil {
+	if _, err := kindOf(d.path); err != nil {
 		return err
 	}
 	file, err := os.Create(temporary(d.path))
@@ -123,76 +117,43 @@ func (d *drawing) end() error {
 	return d.curve.draw(d.path)
 }
 
-// The size of the picture: 1200x750 pixels as PNG.
+// The heights of the picture's parts, in points; it is 1200x750 pixels as PNG without metrics.
 const (
-	pictureWidth  = 8 * vg.Inch
-	pictureHeight = 5 * vg.Inch
-	pictureDPI    = 150
-	margin        = vg.Inch / 8
-	lineHeight    = 20 * vg.Inch / 72 // of a legend
-	legendHeight  = 3 * lineHeight
-	panelHeight   = 5 * vg.Inch / 2 // of a metric's
+	curveHeight = 360
+	panelHeight = 180 // of a metric's
 )
 
 var (
 	faintBlue = color.NRGBA{R: 158, G: 190, B: 222, A: 255}
 	blue      = color.NRGBA{R: 24, G: 90, B: 160, A: 255}
 	orange    = color.NRGBA{R: 217, G: 95, B: 14, A: 255}
-	gridGrey  = color.NRGBA{R: 230, G: 230, B: 230, A: 255}
-	textGrey  = color.NRGBA{R: 60, G: 60, B: 60, A: 255}
 )
 
-// canvas is something to draw on that can be written to a file.
-type canvas interface {
-	vg.CanvasSizer
-	io.WriterTo
-}
-
-// canvasFor is an empty canvas of the kind that a file's name asks for, with room for so many
-// panels below the curve.
-func canvasFor(path string, panels int) (canvas, error) {
-	height := pictureHeight + vg.Length(panels)*panelHeight
-
+// kindOf is the kind of picture that a file's name asks for.
+func kindOf(path string) (string, error) {
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
-	case ".png":
-		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, height), vgimg.UseDPI(pictureDPI))}, nil
-	case ".svg":
-		return vgsvg.New(pictureWidth, height), nil
+	case ".png", ".svg":
+		return ext[1:], nil
 	default:
-		return nil, fmt.Errorf("%s ends in %q, it needs to end in .png or .svg", path, ext)
+		return "", fmt.Errorf("%s ends in %q, it needs to end in .png or .svg", path, ext)
 	}
 }
 
 // draw replaces the file by a picture of the curve.
 func (c *curve) draw(path string) error {
-	names := slices.Sorted(maps.Keys(c.metrics))
-	to, err := canvasFor(path, len(names))
+	kind, err := kindOf(path)
 	if err != nil {
 		return err
 	}
-	p, legend, err := c.plot()
-	if err != nil {
+	panels := []chart.Panel{c.panel()}
+	for _, name := range slices.Sorted(maps.Keys(c.metrics)) {
+		panels = append(panels, c.metrics[name].panel(name))
+	}
+	var picture bytes.Buffer
+	if err := chart.Write(&picture, kind, panels); err != nil {
 		return err
 	}
-	whole := draw.New(to)
-	whole.SetColor(color.White)
-	whole.Fill(whole.Rectangle.Path())
-	inner := draw.Crop(whole, margin, -margin, margin, -margin)
-	top := draw.Crop(inner, 0, 0, vg.Length(len(names))*panelHeight, 0)
-	legend.Draw(top) // above the axes, where no curve can be
-	p.Draw(draw.Crop(top, 0, 0, 0, -legendHeight))
-	for i, name := range names {
-		p, legend, err := c.metrics[name].plot(name)
-		if err != nil {
-			return err
-		}
-		below := vg.Length(len(names)-1-i) * panelHeight
-		panel := draw.Crop(inner, 0, 0, below, 0)
-		panel.Max.Y = panel.Min.Y + panelHeight
-		legend.Draw(panel)
-		p.Draw(draw.Crop(panel, 0, 0, 0, -lineHeight))
-	}
-	return replace(path, to)
+	return replace(path, &picture)
 }
 
 // replace writes a file beside the one that it is to be, and gives it its name when it is complete.
@@ -213,133 +174,39 @@ func replace(path string, content io.WriterTo) error {
 
 func temporary(path string) string { return path + ".part" }
 
-// empty is a picture without curves.
-func empty(what string) (*plot.Plot, plot.Legend) {
-	p := plot.New()
-	p.BackgroundColor = color.White
-	style(p)
-	p.Y.Label.Text = what
-	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = gridGrey, gridGrey
-	p.Add(grid)
-	return p, newLegend()
-}
-
-// plot puts the picture of a metric together, and its legend, in one line.
-func (m *measured) plot(name string) (*plot.Plot, plot.Legend, error) {
-	p, legend := empty(name)
-	var entries []plot.Thumbnailer
-	for _, series := range []struct {
-		points plotter.XYs
-		color  color.Color
-	}{{m.training, blue}, {m.validation, orange}} {
-		if len(series.points) == 0 {
-			continue
+// panel puts the picture of a metric together.
+func (m *measured) panel(name string) chart.Panel {
+	p := chart.Panel{X: "step", Y: name, Height: panelHeight, Rows: 1}
+	for _, l := range []chart.Line{
+		{Points: m.training, Color: blue, Width: 1.2, Dots: true},
+		{Points: m.validation, Color: orange, Width: 1.2, Dots: true},
+	} {
+		if len(l.Points) > 0 {
+			p.Lines = append(p.Lines, l)
 		}
-		between, dots, err := plotter.NewLinePoints(series.points)
-		if err != nil {
-			return nil, legend, err
-		}
-		between.Color, between.Width = series.color, vg.Points(1.2)
-		dots.Color, dots.Shape, dots.Radius = series.color, draw.CircleGlyph{}, vg.Points(2.8)
-		p.Add(between, dots)
-		entries = append(entries, between)
 	}
 	text := name + " on training data"
 	if len(m.validation) > 0 {
 		text = name + fmt.Sprintf(", on validation data (orange) %s at the end", measure(m.validation[len(m.validation)-1].Y))
 	}
-	legend.Add(text, entries...)
-	return p, legend, nil
+	p.Legend = []chart.Entry{{Text: text, Lines: p.Lines[:1]}}
+	return p
 }
 
-// plot puts the picture together, and its legend.
-func (c *curve) plot() (*plot.Plot, plot.Legend, error) {
-	p, legend := empty("loss")
+// panel puts the picture of the losses together.
+func (c *curve) panel() chart.Panel {
+	p := chart.Panel{X: "step", Y: "loss", Height: curveHeight, Rows: 3}
 	training, mean, validation := c.points()
+	add := func(text string, l chart.Line) {
+		p.Lines = append(p.Lines, l)
+		p.Legend = append(p.Legend, chart.Entry{Text: text, Lines: []chart.Line{l}})
+	}
 	if len(training) > 0 {
-		if err := addLine(p, &legend, "training loss", training, faintBlue, 0.6); err != nil {
-			return nil, legend, err
-		}
-		if err := addLine(p, &legend, "its running mean", mean, blue, 2); err != nil {
-			return nil, legend, err
-		}
+		add("training loss", chart.Line{Points: training, Color: faintBlue, Width: 0.6})
+		add("its running mean", chart.Line{Points: mean, Color: blue, Width: 2})
 	}
 	if len(validation) > 0 {
-		between, dots, err := plotter.NewLinePoints(validation)
-		if err != nil {
-			return nil, legend, err
-		}
-		between.Color, between.Width = orange, vg.Points(1.2)
-		dots.Color, dots.Shape, dots.Radius = orange, draw.CircleGlyph{}, vg.Points(2.8)
-		p.Add(between, dots)
-		legend.Add(fmt.Sprintf("validation loss, at best %.3f", c.best), between, dots)
+		add(fmt.Sprintf("validation loss, at best %.3f", c.best), chart.Line{Points: validation, Color: orange, Width: 1.2, Dots: true})
 	}
-	return p, legend, nil
-}
-
-// addLine adds a line in short pieces, as the time to paint one grows with the square of its
-// length.
-func addLine(p *plot.Plot, legend *plot.Legend, name string, points plotter.XYs, c color.Color, width float64) error {
-	const piece = 100
-	for from := 0; from == 0 || from < len(points)-1; from += piece {
-		l, err := plotter.NewLine(points[from:min(from+piece+1, len(points))])
-		if err != nil {
-			return err
-		}
-		l.Color, l.Width = c, vg.Points(width)
-		p.Add(l)
-		if from == 0 {
-			legend.Add(name, l)
-		}
-	}
-	return nil
-}
-
-// style sets the axes and the legend.
-func style(p *plot.Plot) {
-	p.X.Label.Text = "step"
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Label.TextStyle.Font.Size, a.Label.TextStyle.Color = vg.Points(13), textGrey
-		a.Label.Padding = vg.Points(6)
-		a.Tick.Label.Font.Size, a.Tick.Label.Color = vg.Points(11), textGrey
-		a.Tick.LineStyle.Color, a.LineStyle.Color = textGrey, textGrey
-		a.Tick.Marker = plot.TickerFunc(ticks)
-		a.Padding = vg.Points(4)
-		for _, f := range []*string{(*string)(&a.Label.TextStyle.Font.Variant), (*string)(&a.Tick.Label.Font.Variant)} {
-			*f = "Sans"
-		}
-	}
-}
-
-func newLegend() plot.Legend {
-	l := plot.NewLegend()
-	l.Top, l.Left = true, true
-	l.TextStyle.Font.Size, l.TextStyle.Color = vg.Points(12), textGrey
-	l.TextStyle.Font.Variant = "Sans"
-	l.Padding, l.ThumbnailWidth = vg.Points(3), vg.Points(28)
-	l.XOffs = vg.Points(40)
-	return l
-}
-
-// ticks marks multiples of 1, 2 or 5 times a power of ten, some three to nine of them.
-func ticks(from, to float64) []plot.Tick {
-	least := (to - from) / 8
-	power := math.Floor(math.Log10(least))
-	gap := math.Pow(10, power)
-	for _, factor := range []float64{2, 5, 10} {
-		if gap < least {
-			gap = factor * math.Pow(10, power)
-		}
-	}
-	digits := int(max(-math.Floor(math.Log10(gap)), 0))
-	var all []plot.Tick
-	for i := math.Ceil(from / gap); i*gap <= to; i++ {
-		label := strconv.FormatFloat(i*gap, 'f', digits, 64)
-		if gap >= 1 && math.Abs(i*gap) < 1e15 {
-			label = thousands(int(i * gap))
-		}
-		all = append(all, plot.Tick{Value: i * gap, Label: label})
-	}
-	return all
+	return p
 }

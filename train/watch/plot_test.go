@@ -220,22 +220,6 @@ func TestCurveMeans(t *testing.T) {
 	}
 }
 
-func TestTicks(t *testing.T) {
-	for _, c := range []struct {
-		from, to    float64
-		n           int
-		first, last string
-	}{
-		{0, 2000, 5, "0", "2,000"}, {1.4, 4.3, 6, "1.5", "4.0"}, {0, 1, 6, "0.0", "1.0"},
-		{2.301, 2.319, 3, "2.305", "2.315"}, {-3, 1, 9, "-3.0", "1.0"}, {0, 8, 9, "0", "8"}, {0, 5e6, 6, "0", "5,000,000"},
-	} {
-		got := ticks(c.from, c.to)
-		if len(got) != c.n || got[0].Label != c.first || got[len(got)-1].Label != c.last {
-			t.Errorf("from %v to %v: %v, it needs to be %d from %s to %s", c.from, c.to, got, c.n, c.first, c.last)
-		}
-	}
-}
-
 // The mean of numbers is that of their weights, from the first on.
 func TestAverage(t *testing.T) {
 	a := average{span: 3}
