@@ -317,6 +317,26 @@ func (m *LanguageModel) through(x stream, in BlockInputs) Tensor {
 	return m.stack.pass(x, in)
 }
 
+// Layers is how many blocks the model has.
+func (m *LanguageModel) Layers() int { return m.c.Layers }
+
+// AttentionWeights gives the probabilities with which each token, of (B, S), weighs each other in
+// the given layer, counted from 0: (B, Heads, S, S), to look at. They have no gradient and take
+// memory that grows with the square of the length. Layers behind it are not computed.
+func (m *LanguageModel) AttentionWeights(tokens Tensor, layer int) Tensor {
+	if !m.takesTokens(tokens, 2) {
+		return m.none(tokens)
+	}
+	if layer < 0 || layer >= m.c.Layers {
+		return m.failf("layer is %d, it needs to be at least 0 and less than the model's %d", layer, m.c.Layers)
+	}
+	x := stream{x: m.embed(tokens)}
+	if m.positions != nil {
+		x = m.positions.beside(x.x)
+	}
+	return m.stack.weights(m.placed(x), layer)
+}
+
 // embed looks up the vectors of tokens.
 func (m *LanguageModel) embed(tokens Tensor) Tensor {
 	h := m.tokens.Forward(tokens)

@@ -70,6 +70,25 @@ func (s *Stack) pass(x stream, in BlockInputs) Tensor {
 	return x.end(s.last)
 }
 
+// weights are the attention's of a block.
+func (s *Stack) weights(x stream, at int) (weights Tensor) {
+	for _, b := range s.blocks[:at] {
+		x = b.pass(x, BlockInputs{})
+	}
+	b := s.blocks[at]
+	attention, ok := b.attn.(interface {
+		ForwardWithWeights(x Tensor, in AttentionInputs) (out, weights Tensor)
+	})
+	if !ok {
+		return b.failf("the attention is a %T, for its weights it needs the method ForwardWithWeights", b.attn)
+	}
+	b.forward(x, BlockInputs{}, func(x Tensor) (out Tensor) {
+		out, weights = attention.ForwardWithWeights(x, AttentionInputs{})
+		return out
+	})
+	return weights
+}
+
 // NewCaches is an empty cache for each block, for [Stack.ForwardCached].
 func (s *Stack) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 	if s.s == nil {

@@ -31,6 +31,7 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/watch"
+	"github.com/stheno-ml/stheno/train/watch/page"
 	"gorgonia.org/tensor"
 )
 
@@ -89,6 +90,10 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	}
 	defer folders.Close()
 
+	before, err := newAuthor(model, corpus, s)
+	if err != nil {
+		return err
+	}
 	loop, err := train.NewLoop(train.LoopConfig{
 		Model: lossOf(model), Parameters: model.Parameters(),
 		Place:     place,
@@ -101,7 +106,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 			Every: min(s.EvalEvery, s.Steps), Batches: min(20, max(1, validation.Count()/s.Batch)), Validation: validation,
 		},
 		Checkpoints: folders, CheckpointEvery: s.EvalEvery, Settings: s,
-		Hooks: []train.Hook{watch.Progress(os.Stderr), watch.OpenJSONLines(filepath.Join(s.out, "log.jsonl"))},
+		Hooks: hooks(ctx, model, s, before, corpus, out),
 	})
 	if err != nil {
 		return err
@@ -112,6 +117,11 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s, of which %d numbers are trained, learns %d documents in %d rows of %d tokens; %d validate. It all goes to %s.\n",
 		s.Model, nn.Count(loop.Parameters()), len(corpus.training), batches.Count(), s.Context, len(corpus.validation), s.out)
+	if !s.resume {
+		if err := before.show(ctx, "Before the training:", out); err != nil {
+			return err
+		}
+	}
 	end, err := loop.Run(ctx)
 	if err == nil {
 		err = drawLosses(s.out)
@@ -127,7 +137,11 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "The losses are in %s.\n", filepath.Join(s.out, "loss.png"))
-	return write(ctx, model, corpus, s, out)
+	after, err := newAuthor(model, corpus, s) // changes may be in the weights by now
+	if err != nil {
+		return err
+	}
+	return after.show(ctx, "After it:", out)
 }
 
 // drawLosses draws the losses of all steps of the run.
@@ -230,20 +244,70 @@ func save(model *pretrained.Model, s settings, out io.Writer) error {
 	return nil
 }
 
-// write lets the model answer or continue the prompt.
-func write(ctx context.Context, model *pretrained.Model, c *corpus, s settings, out io.Writer) error {
+// author lets the model answer or continue the prompt.
+type author struct {
+	decoder  *nn.Decoder
+	corpus   *corpus
+	question string
+	prompt   string // with what the template puts around the question
+	how      sample.Options
+}
+
+// newAuthor makes an author of the model as it is, or nil where there is no prompt.
+func newAuthor(model *pretrained.Model, c *corpus, s settings) (*author, error) {
 	prompt, err := c.prompt(s.Sample)
 	if err != nil || prompt == "" {
-		return err
+		return nil, err
 	}
 	decoder, err := model.NewDecoder(min(s.Context, 1024))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	fmt.Fprintf(out, "\n%s\n", strings.TrimSpace(s.Sample))
-	err = sample.Generate(ctx, decoder, c.tokenizer, prompt, sample.Options{
+	return &author{decoder, c, strings.TrimSpace(s.Sample), prompt, sample.Options{
 		Sampler: sample.SamplerOptions{Temperature: 0.7, TopP: 0.9, Seed: s.Seed}, MaxTokens: min(s.Context, 200), Stop: c.stop,
-	}, sample.Write(watch.Printable(out)))
-	fmt.Fprintln(out)
+	}}, nil
+}
+
+// show writes the prompt, and what the model makes of it.
+func (a *author) show(ctx context.Context, when string, out io.Writer) error {
+	if a == nil {
+		return nil
+	}
+	fmt.Fprintf(out, "\n%s\n%s\n", when, a.question)
+	err := a.write(ctx, watch.Printable(out))
+	fmt.Fprint(out, "\n\n")
 	return err
+}
+
+func (a *author) write(ctx context.Context, w io.Writer) error {
+	return sample.Generate(ctx, a.decoder, a.corpus.tokenizer, a.prompt, a.how, sample.Write(w))
+}
+
+// glimpse is what the model writes after an evaluation.
+func (a *author) glimpse(ctx context.Context) func(train.Evaluation) (string, error) {
+	if a == nil {
+		return nil
+	}
+	return func(train.Evaluation) (string, error) {
+		var text strings.Builder
+		fmt.Fprintf(&text, "%s\n", a.question)
+		err := a.write(ctx, &text)
+		if ctx.Err() != nil {
+			err = nil // a run that is to stop shows what there is
+		}
+		return text.String(), err
+	}
+}
+
+// hooks show how the run goes: in the terminal, in a file, and in a browser if it is to.
+func hooks(ctx context.Context, model *pretrained.Model, s settings, a *author, c *corpus, out io.Writer) []train.Hook {
+	list := []train.Hook{watch.Progress(os.Stderr), watch.OpenJSONLines(filepath.Join(s.out, "log.jsonl"))}
+	if s.page == "" {
+		return list
+	}
+	return append(list, page.Serve(page.Options{
+		Address: s.page, Title: s.Model + " on " + s.Data, Sample: a.glimpse(ctx),
+		Announce:  func(url string) { fmt.Fprintln(out, "A browser shows the run at", url) },
+		Attention: page.Attention(model.Parameters(), model.LanguageModel, c.tokenizer),
+	}))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/watch"
+	"github.com/stheno-ml/stheno/train/watch/page"
 	"gorgonia.org/tensor"
 )
 
@@ -33,6 +34,7 @@ type settings struct {
 	Sample                string
 
 	out, device string
+	page        page.Address // where a browser sees the run; empty for nowhere
 	resume      bool
 	given       map[string]bool // flags
 }
@@ -41,7 +43,8 @@ type settings struct {
 var groups = []cli.Group{
 	{Title: "what", Flags: []string{"model", "data", "out", "resume", "sample"}},
 	{Title: "what is trained", Flags: []string{"rank", "alpha", "dropout", "targets", "merge"}},
-	{Title: "training", Flags: []string{"epochs", "steps", "batch", "context", "rate", "eval-every", "seed"}},
+	{Title: "training", Flags: []string{"epochs", "steps", "batch", "context", "rate", "seed"}},
+	{Title: "looking", Flags: []string{"serve", "eval-every"}},
 	{Title: "machine", Flags: []string{"device", "compute"}},
 }
 
@@ -86,6 +89,7 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.Uint64Var(&s.Seed, "seed", 1, "of the order of documents and all else that is random")
 	f.BoolVar(&s.Merge, "merge", false, "also save the model with the changes in its weights")
 	f.StringVar(&s.Sample, "sample", "Hello! Who are you?", "what the trained model is to answer, or continue; empty for nothing")
+	f.Var(&s.page, "serve", "show the run in a browser of this machine, at "+string(page.DefaultAddress)+", or at a `host:port` by -serve=host:port")
 	f.StringVar(&s.device, "device", "auto", "auto, cpu or cuda")
 	f.StringVar(&s.Compute, "compute", "", "type of activations: float32 or bfloat16; empty: bfloat16 on a GPU, float32 on a CPU")
 	f.Usage = func() {}
@@ -106,7 +110,7 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	case s.resume:
 		var others []string
 		f.Visit(func(given *flag.Flag) {
-			if name := given.Name; name != "resume" && name != "out" && name != "sample" && name != "device" {
+			if name := given.Name; name != "resume" && name != "out" && name != "sample" && name != "device" && name != "serve" {
 				others = append(others, "-"+name)
 			}
 		})

@@ -66,11 +66,12 @@ func (a *author) write(ctx context.Context, w io.Writer) error {
 // glimpseTokens is how much of its writing a model shows in between.
 const glimpseTokens = 120
 
-// glimpse writes a few lines by the model as it is after an evaluation.
+// glimpse writes a few lines by the model as it is after an evaluation, once for all who ask.
 func (a *author) glimpse(ctx context.Context) func(train.Evaluation) (string, error) {
-	return func(train.Evaluation) (string, error) {
-		if a == nil {
-			return "", nil
+	at, was := -1, ""
+	return func(e train.Evaluation) (string, error) {
+		if a == nil || e.Done == at {
+			return was, nil
 		}
 		how := a.how
 		how.MaxTokens = glimpseTokens
@@ -79,6 +80,9 @@ func (a *author) glimpse(ctx context.Context) func(train.Evaluation) (string, er
 		err := sample.Generate(ctx, a.decoder, a.tokenizer, a.before+a.prompt, how, sample.Write(&text))
 		if ctx.Err() != nil {
 			err = nil // a run that is to stop shows what there is
+		}
+		if err == nil {
+			at, was = e.Done, text.String()
 		}
 		return text.String(), err
 	}

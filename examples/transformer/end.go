@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/internal/plainfile"
+	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/watch"
+	"github.com/stheno-ml/stheno/train/watch/page"
 	"golang.org/x/term"
 )
 
@@ -30,6 +32,25 @@ func (r *run) announce(s settings, parameters int) {
 	if cost := s.cost(parameters); r.place.Device() == nil && cost > time.Hour {
 		fmt.Printf("On a CPU like this one it takes about %s; -preset minute takes about one.\n", spell(cost))
 	}
+}
+
+// hooks show how the run goes: in the terminal with a few lines that the model writes, in files, and
+// in a browser if it is to.
+func (r *run) hooks(s settings, o options, parameters *nn.Parameters, glimpse func(train.Evaluation) (string, error)) []train.Hook {
+	hooks := []train.Hook{
+		watch.Progress(os.Stderr, glimpse),
+		watch.OpenJSONLines(r.file("log.jsonl")),
+		watch.TensorBoard(r.file("tensorboard")),
+	}
+	if o.page == "" {
+		return hooks
+	}
+	t := r.text.tokenizer
+	return append(hooks, page.Serve(page.Options{
+		Address: o.page, Title: "A GPT of " + r.text.origin, Sample: glimpse,
+		Announce:  func(url string) { fmt.Println("A browser shows the run at", url) },
+		Attention: page.Attention(parameters, func(scope *nn.Scope) *nn.LanguageModel { return s.gpt(scope, t.Size()) }, t),
+	}))
 }
 
 // conclude draws the losses, shows what the model has learnt, and says what one can do next.

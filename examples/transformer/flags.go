@@ -13,6 +13,7 @@ import (
 	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/distributed"
+	"github.com/stheno-ml/stheno/train/watch/page"
 )
 
 // options are what to do, and how to write text. They do not belong to a run.
@@ -30,6 +31,7 @@ type options struct {
 	weights     string // what they are kept in while writing; empty for float32
 	yes         bool   // to a training of days
 	place       train.PlaceConfig
+	page        page.Address    // where a browser sees the run; empty for nowhere
 	explicit    func(*settings) // repeats on other settings what flags said
 }
 
@@ -45,7 +47,7 @@ var groups = []cli.Group{
 	{Title: "training", Flags: []string{
 		"steps", "batch", "accumulation", "rate", "min-rate", "warmup", "decay-steps", "beta2", "decay", "clip", "go-back", "seed", "yes",
 	}},
-	{Title: "looking", Flags: []string{"eval-every", "eval-batches", "checkpoint-every"}},
+	{Title: "looking", Flags: []string{"serve", "eval-every", "eval-batches", "checkpoint-every"}},
 	{Title: "machines", Flags: []string{"device", "gpus", "share", "shard", "lost"}},
 }
 
@@ -53,6 +55,7 @@ var groups = []cli.Group{
 var uses = []string{
 	"go run ./examples/transformer                             a minute over Go's own source",
 	"go run ./examples/transformer -data mytext.txt            a text of one's own",
+	"go run ./examples/transformer -serve                      seen in a browser",
 	"go run ./examples/transformer -sample 'func main'         text by the newest run",
 	"go run ./examples/transformer -resume -steps 2600         more steps for the newest run",
 }
@@ -93,6 +96,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.Float64Var(&o.topP, "top-p", 0.9, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.weights, "weights", "", "with -sample: keep weights in bfloat16 or float16, which a large model writes twice as fast with")
 	flags.BoolVar(&o.yes, "yes", false, "train on a CPU even if it takes days")
+	flags.Var(&o.page, "serve", "show the run in a browser of this machine, at "+string(page.DefaultAddress)+", or at a `host:port` by -serve=host:port")
 	o.place.Flags(flags)
 	o.place.LostFlag(flags)
 	register(flags, &s)

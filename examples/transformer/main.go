@@ -24,7 +24,6 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
-	"github.com/stheno-ml/stheno/train/watch"
 )
 
 func main() {
@@ -103,11 +102,7 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 			Every: s.EvalEvery, Batches: s.EvalBatches, Data: r.text.evaluated, Validation: r.text.validation,
 		},
 		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s, GoBack: s.goBack(),
-		Hooks: []train.Hook{
-			watch.Progress(os.Stderr, writer.glimpse(ctx)),
-			watch.OpenJSONLines(r.file("log.jsonl")),
-			watch.TensorBoard(r.file("tensorboard")),
-		},
+		Hooks: r.hooks(s, o, parameters, writer.glimpse(ctx)), // they show how it goes
 	})
 	if err != nil {
 		return err

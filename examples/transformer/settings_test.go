@@ -142,7 +142,7 @@ func TestSampleIgnoresNoFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	obeyed := []string{"sample", "out", "length", "temperature", "top-k", "top-p", "weights", "seed", "device"}
-	values := map[string]string{"weights": "bfloat16", "preset": "tiny", "compute": "float32", "device": "cpu", "sample": "x"}
+	values := map[string]string{"weights": "bfloat16", "preset": "tiny", "compute": "float32", "device": "cpu", "sample": "x", "serve": "localhost:0"}
 	names := regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllStringSubmatch(help.String(), -1)
 	if len(names) < 2*len(obeyed) {
 		t.Fatalf("help has the flags %v", names)
