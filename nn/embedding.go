@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"slices"
+
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -15,10 +17,12 @@ type EmbeddingConfig struct {
 // Embedding gives a vector for each id: ids of any shape, int, int32 or int64 from 0 to Vocab−1 →
 // (ids..., Dim), in the type that the scope computes in.
 //
-// Its parameter is weight, (Vocab, Dim).
+// Its parameter is weight, (Vocab, Dim). A [LoRA] of the scope's Parameters may change the vectors,
+// not [Embedding.Logits].
 type Embedding struct {
 	layer
 	weight *gorgonia.Node
+	change *linearChange // nil for none
 }
 
 // NewEmbedding makes an Embedding in a scope.
@@ -26,6 +30,7 @@ func NewEmbedding(s *Scope, c EmbeddingConfig) *Embedding {
 	e := &Embedding{layer: s.layer("Embedding")}
 	if e.positive(size{"vocab", c.Vocab}, size{"dim", c.Dim}) {
 		e.weight = e.embeddingWeight(initOr(c.Init, Normal(gpt2Std)), c.Vocab, c.Dim)
+		e.change = e.loraOfEmbedding(c.Vocab, c.Dim)
 	}
 	return e
 }
@@ -35,7 +40,25 @@ func (e *Embedding) Forward(ids Tensor) Tensor {
 	if !e.given("ids", ids) {
 		return e.none(ids)
 	}
-	return e.s.of(ops.EmbeddingAs(e.weight, ids.n, e.s.compute, e.frozen()...))
+	x := e.s.of(ops.EmbeddingAs(e.weight, ids.n, e.s.compute, e.frozen()...))
+	if e.change == nil || x.failed() {
+		return x
+	}
+	a := e.s.of(ops.EmbeddingAs(e.change.a, ids.n, e.s.compute))
+	return x.Add(a.MatMul(e.s.of(e.change.b, nil).Cast(a.DType())).Mul(e.change.scale))
+}
+
+// tie says that the weight makes logits too, so that a change of the vectors cannot be added to it.
+func (e *Embedding) tie() {
+	if e == nil || e.change == nil {
+		return
+	}
+	p := e.s.values
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if weight := e.s.child("weight"); p.lora != nil && !slices.Contains(p.lora.tied, weight) {
+		p.lora.tied = append(p.lora.tied, weight)
+	}
 }
 
 // frozen are the rows that get no gradient from being looked up.

@@ -161,6 +161,7 @@ func (e *Encoder) addHeads(c EncoderConfig, norm NormConfig, words *Embedding) {
 	transform := e.linear("transform", nil, LinearConfig{
 		In: e.dim, Out: norm.Dim, Activation: activation, Init: c.Block.Init, NoBias: e.heads.MaskedNoBias,
 	})
+	words.tie()
 	e.masked = &maskedHead{transform: transform, norm: e.norm("prednorm", c.Block.NewNorm, norm), tokens: words}
 	e.masked.bias = e.s.Parameter("predbias", Zero, 1, c.Text.Vocab)
 }

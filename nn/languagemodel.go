@@ -119,7 +119,9 @@ func (m *LanguageModel) addHead(dim int) {
 	if m.c.NoHead {
 		return
 	}
-	if m.head = m.tokens; !m.c.TiedHead {
+	if m.head = m.tokens; m.c.TiedHead {
+		m.tokens.tie()
+	} else {
 		m.head = NewEmbedding(m.s.Sub("head"), EmbeddingConfig{Vocab: m.c.Vocab, Dim: dim})
 	}
 	if m.c.HeadBias {

@@ -44,14 +44,17 @@ func (l *Linear) Forward(x Tensor) Tensor {
 	if !l.takes("x", x, l.c.In) {
 		return l.none(x)
 	}
+	if l.change.isDecomposed() {
+		return l.decomposed(x)
+	}
 	return l.s.of(ops.Linear(x.n, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation, Change: l.change.of(x)}))
 }
 
 // plainLinear is a layer as what can be computed together with others: a Linear without an
-// activation; nil for another.
+// activation or a DoRA; nil for another.
 func plainLinear(l Layer) *Linear {
 	linear, ok := l.(*Linear)
-	if !ok || linear.c.Activation != kernels.NoActivation {
+	if !ok || linear.c.Activation != kernels.NoActivation || linear.change.isDecomposed() {
 		return nil
 	}
 	return linear

@@ -515,6 +515,9 @@ func Concat(axis int, parts ...Tensor) Tensor {
 	return parts[0].in.of(ops.Concat(at, nodes...))
 }
 
+// Detach is x as a constant to gradients: what it is made of gets none through it.
+func (x Tensor) Detach() Tensor { return x.apply(ops.Detach) }
+
 // Cast is x in another type; see [ops.Cast].
 func (x Tensor) Cast(dtype tensor.Dtype) Tensor {
 	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Cast(n, dtype) })

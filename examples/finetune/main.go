@@ -180,7 +180,7 @@ func load(ctx context.Context, s *settings, place *train.Place) (*pretrained.Mod
 	if err != nil || s.Rank == 0 {
 		return model, err
 	}
-	l := pretrained.LoRA{Rank: s.Rank, Alpha: s.Alpha, Dropout: s.Dropout}
+	l := pretrained.LoRA{Rank: s.Rank, Alpha: s.Alpha, Dropout: s.Dropout, Decomposed: s.DoRA}
 	if s.Targets != "" {
 		l.Targets = strings.Split(s.Targets, ",")
 	}
@@ -200,13 +200,13 @@ func resume(loop *train.Loop, s settings, out io.Writer) error {
 }
 
 // types says what the model computes in: by default float32 on a CPU and bfloat16 on a GPU. Weights
-// that are not trained have that type on a GPU too, unless changes are to be added to them.
+// that are not trained have that type on a GPU too, unless changes are to be added to them or they are a DoRA's.
 func (s settings) types(device *ops.Device) pretrained.Options {
 	o := pretrained.Options{Device: device, Compute: computeTypes[s.Compute]}
 	if device != nil && s.Compute == "" {
 		o.Compute = ops.BFloat16
 	}
-	if device != nil && s.Rank > 0 && !s.Merge && o.Compute != tensor.Float32 {
+	if device != nil && s.Rank > 0 && !s.Merge && !s.DoRA && o.Compute != tensor.Float32 {
 		o.Weights = o.Compute
 	}
 	return o

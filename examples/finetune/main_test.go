@@ -119,6 +119,19 @@ func TestFinetuneText(t *testing.T) {
 	}
 }
 
+// A DoRA is trained and added to the weights as a LoRA is.
+func TestFinetuneDoRA(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	run(t, "-model", smallmodel.Llama(t, true), "-data", chats(t), "-out", out, "-context", "32", "-steps", "2", "-dora", "-merge", "-device", "cpu", "-sample", "")
+	config, err := os.ReadFile(filepath.Join(out, "adapter", "adapter_config.json"))
+	if err != nil || !strings.Contains(string(config), `"use_dora": true`) {
+		t.Errorf("the adapter's config is %s: %v", config, err)
+	}
+	if _, err := pretrained.Load(filepath.Join(out, "model"), pretrained.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	model, folder := smallmodel.Llama(t, false), t.TempDir()
 	file := func(name, content string) string {
@@ -135,6 +148,7 @@ func TestRefusals(t *testing.T) {
 		{[]string{"-ranks", "4"}, "-help lists the flags"},
 		{[]string{"-data", "x"}, "-model is needed"},
 		{[]string{"-model", "x", "-data", "y", "-context", "1"}, "-context at least 2"},
+		{[]string{"-model", "x", "-data", "y", "-rank", "0", "-dora"}, "-dora changes matrices by a low rank"},
 		{[]string{"-resume", "-rank", "4"}, "-rank is given with -resume"},
 		{[]string{"-resume", "-out", folder}, "holds no run"},
 		{[]string{"-model", model, "-data", file("a.jsonl", "{\"text\": \"x\"}\n{")}, "a.jsonl: line 2"},

@@ -25,6 +25,7 @@ type settings struct {
 	Rank                  int
 	Alpha, Dropout        float64
 	Targets               string
+	DoRA                  bool
 	Steps, Batch, Context int
 	Epochs, Rate          float64
 	EvalEvery             int
@@ -42,7 +43,7 @@ type settings struct {
 // groups are the flags as help shows them.
 var groups = []cli.Group{
 	{Title: "what", Flags: []string{"model", "data", "out", "resume", "sample"}},
-	{Title: "what is trained", Flags: []string{"rank", "alpha", "dropout", "targets", "merge"}},
+	{Title: "what is trained", Flags: []string{"rank", "alpha", "dropout", "targets", "dora", "merge"}},
 	{Title: "training", Flags: []string{"epochs", "steps", "batch", "context", "rate", "seed"}},
 	{Title: "looking", Flags: []string{"serve", "eval-every"}},
 	{Title: "machine", Flags: []string{"device", "compute"}},
@@ -80,6 +81,7 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.Float64Var(&s.Alpha, "alpha", 16, "the changes count alpha/rank times")
 	f.Float64Var(&s.Dropout, "dropout", 0.05, "of what goes into the changes, while they are trained")
 	f.StringVar(&s.Targets, "targets", "", "matrices to change, such as q_proj,v_proj; all if empty")
+	f.BoolVar(&s.DoRA, "dora", false, "train directions and lengths of columns apart, in about twice the time")
 	f.Float64Var(&s.Epochs, "epochs", 3, "how often the model sees each document")
 	f.IntVar(&s.Steps, "steps", 0, "how many steps to train, in place of -epochs")
 	f.IntVar(&s.Batch, "batch", 2, "rows of a step")
@@ -124,6 +126,8 @@ func parse(args []string, screen io.Writer) (settings, error) {
 		return s, errors.New("-data is needed: a text, or a .jsonl file with a conversation, a question and its answer, or a text on each line")
 	case computeTypes[s.Compute] == (tensor.Dtype{}) && s.Compute != "":
 		return s, fmt.Errorf("-compute is %q, it needs to be float32 or bfloat16", s.Compute)
+	case s.DoRA && s.Rank == 0:
+		return s, errors.New("-dora changes matrices by a low rank, it needs a -rank of at least 1")
 	case s.Rank < 0 || s.Steps < 0 || s.Batch < 1 || s.Context < 2 || s.EvalEvery < 1 || !(s.Epochs > 0):
 		return s, errors.New("-rank and -steps cannot be negative, -batch, -eval-every and -epochs need to be positive, -context at least 2")
 	}

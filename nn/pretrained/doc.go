@@ -51,13 +51,22 @@
 //
 // # Fine-tuning
 //
-// [Model.AddLoRA] gives the model small changes that are trained in place of its weights;
-// [Model.LoadLoRA] and [Model.SaveLoRA] read and write them as peft does, and
+// [Model.AddLoRA] gives the model small changes that are trained in place of its weights, as LoRA
+// or as DoRA; [Model.LoadLoRA] and [Model.SaveLoRA] read and write them as peft does, and
 // nn.Parameters.MergeLoRA adds them to the weights. What is not trained costs neither gradients nor
 // an optimiser's state:
 //
 //	err := m.AddLoRA(pretrained.LoRA{Rank: 8, Alpha: 16})
 //	loss := m.LanguageModel(s).Loss(tokens, targets)    // s is a Loop's, which trains what is not frozen
+//
+// Of peft's LoRA are read: ranks and alphas of single layers, modules that are trained whole, biases,
+// embeddings, layers by numbers, and names as lists or regular expressions of Go. What is not is
+// refused by the field's name, such as trainable_token_indices, lora_bias, target_parameters, a
+// LoRA of lm_head, a DoRA of embeddings, or a whole module that is tied to another. A DoRA needs
+// weights of float32. It computes lengths of all columns in each run: merge it to predict with.
+//
+// A model may have several adapters. [Model.LoadLoRAAs] gives one a name, and [Model.UseLoRA] says
+// which graphs made from then on have.
 //
 // # Memory
 //

@@ -66,6 +66,18 @@ func FuzzFolder(f *testing.F) {
 	f.Add(index, shard, shard)
 	f.Add([]byte(`{"weight_map": {"a": "../../../etc/passwd"}}`), shard, shard[:40])
 	f.Add([]byte{}, []byte("\xff\xff\xff\xff\xff\xff\xff\x7f{}"), shard)
+	for _, kind := range []string{"dora", "layers"} { // the first of the three is the adapter's config too
+		folder := filepath.Join("testdata", "lora", "kinds", kind)
+		text, err := os.ReadFile(filepath.Join(folder, adapterConfigFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		adapter, err := os.ReadFile(filepath.Join(folder, adapterWeightsFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, shard, adapter)
+	}
 	f.Fuzz(func(t *testing.T, index, whole, shard []byte) {
 		folder := t.TempDir()
 		for name, content := range map[string][]byte{

@@ -1,19 +1,17 @@
 package pretrained
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // The files of an adapter, as peft has them.
@@ -25,107 +23,297 @@ const (
 // LoRA describes changes of low rank to a model's linear layers, which are trained in place of its
 // weights; see [nn.LoRA].
 type LoRA struct {
+	// Name tells adapters of a model apart, see [Model.UseLoRA]; empty means default.
+	Name           string
 	Rank           int
 	Alpha          float64 // the changes count Alpha/Rank times; 0 means Rank, which is once
 	Dropout        float64 // of what goes into a change, while it is trained
 	RankStabilized bool    // they count Alpha/√Rank times
-	// Targets are the linear layers to change, by the ends of the names that transformers gives
-	// them: q_proj is that of every block, layers.3.mlp.down_proj one alone. Nil means all but
-	// those that make logits of tokens or classes.
+	Decomposed     bool    // they are DoRA's, see [nn.LoRA]
+	// Targets are the linear layers to change, and embeddings, by the ends of the names that
+	// transformers gives them: q_proj is that of every block, layers.3.mlp.down_proj one alone. Nil
+	// means all linear layers but those that make logits of tokens or classes.
 	Targets []string
+	// Exclude are layers that are not changed, by the ends of their names.
+	Exclude []string
+	// Layers are the numbers of the blocks whose layers are changed; nil means all. Embeddings are
+	// in none.
+	Layers []int
+	// Sizes are ranks and alphas of some layers. The first that matches counts.
+	Sizes []LoRASize
+	// Whole are modules that are trained as they are, by the ends of their names, such as score.
+	Whole  []string
+	Biases Biases // which biases are trained too
 }
+
+// LoRASize is the rank and the alpha of some layers.
+type LoRASize struct {
+	Module string  // the end of the layers' names
+	Rank   int     // 0 means that of the LoRA
+	Alpha  float64 // 0 means that of the LoRA
+}
+
+// Biases says which biases are trained beside a LoRA.
+type Biases int
+
+// The choices of biases: none, those of the layers that a LoRA changes, and all.
+const (
+	NoBiases Biases = iota
+	ChangedBiases
+	AllBiases
+)
+
+// biasNames are what peft calls the choices.
+var biasNames = map[Biases]string{NoBiases: "none", ChangedBiases: "lora_only", AllBiases: "all"}
+
+// adapter is a LoRA of a model.
+type adapter struct {
+	LoRA
+	targets []target
+	whole   []link      // of adapter files, of what is trained whole
+	taken   *nn.Adapter // nil while graphs have it
+}
+
+// target is a layer that a LoRA changes.
+type target struct {
+	*link
+	rank  int
+	alpha float64 // 0 means the rank
+}
+
+func (t *target) module() string { return strings.TrimSuffix(t.theirs, ".weight") }
+
+// defaultName is the name of an adapter that is given none, here and in peft.
+const defaultName = "default"
 
 // AddLoRA gives the model changes, which graphs made from now on have. They start out changing
 // nothing; what a training differentiates and changes is what is not frozen, see
-// [nn.Scope.Trainable].
+// [nn.Scope.Trainable]. The adapter that graphs had until now stays with the model, under its name.
 func (m *Model) AddLoRA(l LoRA) error {
-	targets, err := m.arch.targets(l.Targets)
-	if err != nil {
-		return fmt.Errorf("pretrained: LoRA: %w", err)
+	a, err := m.arch.adapter(l, selection{
+		match: endsIn(l.Targets), exclude: endsIn(l.Exclude), layers: l.Layers, size: l.size, each: l.Targets,
+	})
+	if err == nil {
+		err = m.add(a, nil)
 	}
-	if err := m.addLoRA(l, targets); err != nil {
+	if err != nil {
 		return fmt.Errorf("pretrained: LoRA: %w", err)
 	}
 	return nil
 }
 
-// LoadLoRA gives the model the changes of an adapter's folder, as peft writes it:
-// adapter_config.json and adapter_model.safetensors. What the config asks for and there is not here
-// is an error that names the field.
-func (m *Model) LoadLoRA(folder string) error {
-	if err := m.loadLoRA(folder); err != nil {
+// LoadLoRA is [Model.LoadLoRAAs] for an adapter whose name is default.
+func (m *Model) LoadLoRA(folder string) error { return m.LoadLoRAAs(defaultName, folder) }
+
+// LoadLoRAAs gives the model the changes of an adapter's folder, as peft writes it:
+// adapter_config.json and adapter_model.safetensors. Graphs made from now on have them. What the
+// config asks for and there is not here is an error that names the field.
+func (m *Model) LoadLoRAAs(name, folder string) error {
+	if err := m.loadLoRA(name, folder); err != nil {
 		return fmt.Errorf("pretrained: %s: %w", folder, err)
 	}
 	return nil
 }
 
-func (m *Model) loadLoRA(folder string) error {
+func (m *Model) loadLoRA(name, folder string) error {
 	text, err := readSmallFile(folder, adapterConfigFile, maxConfig)
 	if err != nil {
 		return err
 	}
-	l, targets, err := m.arch.readLoRA(text)
+	a, err := m.arch.readLoRA(text)
 	if err != nil {
 		return err
 	}
-	links := changes(targets, l.Rank)
-	values, err := readFolder(folder, &architecture{links: links, weights: adapterWeightsFile}, keeping{}, nil)
+	a.Name = name
+	values, err := readFolder(folder, &architecture{links: a.links(), weights: adapterWeightsFile, unused: a.bases()}, keeping{}, nil)
 	if err != nil {
 		return err
 	}
-	if err := m.addLoRA(l, targets); err != nil {
+	if err := m.checkBases(folder, a); err != nil {
 		return err
 	}
-	for _, name := range values.Names() {
-		if err := m.parameters.Set(name, values.Value(name)); err != nil {
+	return m.add(a, values)
+}
+
+// checkBases makes sure that the weights of embeddings that an adapter's file has are the model's.
+func (m *Model) checkBases(folder string, a *adapter) error {
+	w, err := openWeights(folder, adapterWeightsFile)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for _, t := range a.targets {
+		l := *t.link
+		l.theirs = adapterPrefix + t.module() + baseWeight
+		if w.holder[l.theirs] == nil {
+			continue
+		}
+		values, err := w.parameters(&architecture{links: []link{l}, further: []string{""}}, keeping{}, nil)
+		if err != nil {
 			return err
+		}
+		own, err := ops.Download(m.parameters.Value(l.parts[0].ours))
+		if err == nil {
+			own, err = widened(own, t.link)
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(values.Value(l.parts[0].ours).Float32s(), own.Float32s()) {
+			return fmt.Errorf("tensor %q differs from the model's %q, an adapter for another embedding is not supported", l.theirs, t.theirs)
 		}
 	}
 	return nil
 }
 
-// addLoRA sets the LoRA and makes its parameters.
-func (m *Model) addLoRA(l LoRA, targets []*link) error {
+// add makes an adapter the model's and the one that graphs have, with values if there are any.
+func (m *Model) add(a *adapter, values *nn.Parameters) error {
+	if a.Name == "" {
+		a.Name = defaultName
+	}
+	if m.adapters[a.Name] != nil {
+		return fmt.Errorf("there is a LoRA already whose name is %s, it needs another", a.Name)
+	}
+	before := m.active
+	if err := m.use(""); err != nil {
+		return err
+	}
+	err := m.set(a)
+	if err == nil && values != nil {
+		for _, name := range values.Names() {
+			if err = m.parameters.Set(name, values.Value(name)); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		if set, _ := m.parameters.HasLoRA(); set {
+			_, taken := m.parameters.TakeLoRA()
+			err = errors.Join(err, taken)
+		}
+		return errors.Join(err, m.use(before))
+	}
+	if m.adapters == nil {
+		m.adapters = map[string]*adapter{}
+	}
+	m.adapters[a.Name], m.active = a, a.Name
+	return nil
+}
+
+// set sets the LoRA and makes its parameters.
+func (m *Model) set(a *adapter) error {
 	shared := map[string]string{} // the layer whose A each of ours has
-	for _, t := range targets {
+	sizes := map[string]target{}
+	embeddings, whole := map[string]bool{}, map[string]bool{}
+	for _, t := range a.targets {
 		for _, p := range t.parts {
-			shared[strings.TrimSuffix(p.ours, ".weight")] = strings.TrimSuffix(t.parts[0].ours, ".weight")
+			layer := strings.TrimSuffix(p.ours, ".weight")
+			sizes[layer] = t
+			if t.embedding {
+				embeddings[layer] = true
+			} else {
+				shared[layer] = strings.TrimSuffix(t.parts[0].ours, ".weight")
+			}
+		}
+	}
+	for _, l := range a.whole {
+		for _, p := range l.parts {
+			whole[p.ours] = true
 		}
 	}
 	err := m.parameters.SetLoRA(nn.LoRA{
-		Rank: l.Rank, Alpha: l.Alpha, Dropout: l.Dropout, RankStabilized: l.RankStabilized,
-		Match:  func(linear string) bool { return shared[linear] != "" },
-		Shared: func(linear string) string { return shared[linear] },
+		Rank: a.Rank, Alpha: a.Alpha, Dropout: a.Dropout, RankStabilized: a.RankStabilized, Decomposed: a.Decomposed,
+		Match:      func(linear string) bool { return shared[linear] != "" },
+		Shared:     func(linear string) string { return shared[linear] },
+		Embeddings: func(embedding string) bool { return embeddings[embedding] },
+		Sizes:      func(layer string) (int, float64) { return sizes[layer].rank, sizes[layer].alpha },
+		Whole:      func(parameter string) bool { return whole[parameter] },
 	})
 	if err != nil {
 		return err
 	}
-	m.lora, m.changed = l, targets
 	s := nn.NewScope(gorgonia.NewGraph(), m.parameters)
 	m.arch.build(s)
 	return s.Err()
 }
 
-// targets finds the linear layers whose names end with one of the targets; nil picks all of the
-// model's body.
-func (a *architecture) targets(ends []string) ([]*link, error) {
+// LoRAs are the names of the model's adapters, in order. Active is that which graphs made from now
+// on have, empty for none.
+func (m *Model) LoRAs() (names []string, active string) {
+	return slices.Sorted(maps.Keys(m.adapters)), m.active
+}
+
+// UseLoRA says which of the model's adapters graphs made from now on have; an empty name means none.
+// Graphs and decoders that were made before keep theirs. A merged adapter needs to be taken apart
+// first. Parameters().MergeLoRA merges the one in use.
+func (m *Model) UseLoRA(name string) error {
+	if err := m.use(name); err != nil {
+		return fmt.Errorf("pretrained: LoRA: %w", err)
+	}
+	return nil
+}
+
+func (m *Model) use(name string) error {
+	next := m.adapters[name]
+	switch {
+	case name == m.active:
+		return nil
+	case name != "" && next == nil:
+		return fmt.Errorf("name is %q, it needs to be one of %v, or empty for none", name, slices.Sorted(maps.Keys(m.adapters)))
+	}
+	if m.active != "" {
+		taken, err := m.parameters.TakeLoRA()
+		if err != nil {
+			return err
+		}
+		m.adapters[m.active].taken, m.active = taken, ""
+	}
+	if next == nil {
+		return nil
+	}
+	if err := m.parameters.PutLoRA(next.taken); err != nil {
+		return err
+	}
+	next.taken, m.active = nil, name
+	return nil
+}
+
+// size is the rank and the alpha of a layer's change.
+func (l *LoRA) size(module string) (rank int, alpha float64) {
+	rank, alpha = l.Rank, l.Alpha
+	sized, scaled := false, false
+	for _, s := range l.Sizes {
+		if !endsWith(module, s.Module) {
+			continue
+		}
+		if s.Rank != 0 && !sized {
+			rank, sized = s.Rank, true
+		}
+		if s.Alpha != 0 && !scaled {
+			alpha, scaled = s.Alpha, true
+		}
+	}
+	return rank, alpha
+}
+
+// selection is how layers to change are picked.
+type selection struct {
+	match   func(module string) bool // nil for all linear layers of the model's body
+	exclude func(module string) bool // nil for none
+	layers  []int                    // nil for all
+	pattern *regexp.Regexp           // what finds the number of a layer; nil for the usual one
+	size    func(module string) (rank int, alpha float64)
+	each    []string // ends of names of which each needs a layer
+}
+
+// endsIn matches modules whose names end so; nil for no ends.
+func endsIn(ends []string) func(module string) bool {
 	if ends == nil {
-		var list []*link
-		for i := range a.links {
-			if l := &a.links[i]; l.linear && !slices.Contains(a.heads, strings.TrimSuffix(l.theirs, ".weight")) {
-				list = append(list, l)
-			}
-		}
-		return list, nil
+		return nil
 	}
-	for _, end := range ends {
-		if _, err := a.linears(func(module string) bool { return endsWith(module, end) }); err != nil {
-			return nil, fmt.Errorf("target %q: %w", end, err)
-		}
-	}
-	return a.linears(func(module string) bool {
+	return func(module string) bool {
 		return slices.ContainsFunc(ends, func(end string) bool { return endsWith(module, end) })
-	})
+	}
 }
 
 // endsWith reports whether the last parts of a module's name are end.
@@ -133,19 +321,77 @@ func endsWith(module, end string) bool {
 	return module == end || strings.HasSuffix(module, "."+end)
 }
 
-// linears are the tensors of linear layers that match, at least one. Other tensors must not match.
-func (a *architecture) linears(match func(module string) bool) ([]*link, error) {
+// layerNumber is the first number in a module's name that stands behind two parts.
+var layerNumber = regexp.MustCompile(`^.*?\.[^.]*\.(\d+)\.`)
+
+// isIn reports whether a module is in one of the layers.
+func (s *selection) isIn(module string) bool {
+	if len(s.layers) == 0 {
+		return true
+	}
+	pattern := s.pattern
+	if pattern == nil {
+		pattern = layerNumber
+	}
+	found := pattern.FindStringSubmatch(module)
+	if found == nil {
+		return false
+	}
+	n, err := strconv.Atoi(found[len(found)-1])
+	return err == nil && slices.Contains(s.layers, n)
+}
+
+// adapter finds what a LoRA is of.
+func (a *architecture) adapter(l LoRA, s selection) (*adapter, error) {
+	made := &adapter{LoRA: l}
+	for _, end := range s.each {
+		if _, err := a.matching(func(module string) bool { return endsWith(module, end) }); err != nil {
+			return nil, fmt.Errorf("target %q: %w", end, err)
+		}
+	}
+	match := s.match
+	if match == nil {
+		match = func(module string) bool { return a.isLinear(module) && !slices.Contains(a.heads, module) }
+	}
+	links, err := a.matching(func(module string) bool {
+		inWhole := slices.ContainsFunc(l.Whole, func(name string) bool { return strings.Contains("."+module+".", "."+name+".") })
+		return match(module) && !inWhole && s.isIn(module) && (s.exclude == nil || !s.exclude(module))
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, found := range links {
+		t := target{link: found}
+		if t.rank, t.alpha = s.size(t.module()); t.rank < 1 || t.rank > maxSize {
+			return nil, fmt.Errorf("LoRA's rank is %d, it needs to be from 1 to %d", t.rank, maxSize)
+		}
+		if t.embedding && l.Decomposed {
+			return nil, fmt.Errorf("%s is an embedding, DoRA changes linear layers only", t.module())
+		}
+		made.targets = append(made.targets, t)
+	}
+	made.whole, err = a.trainedWhole(&l, made.targets)
+	return made, err
+}
+
+// isLinear reports whether a module is a linear layer.
+func (a *architecture) isLinear(module string) bool {
+	return slices.ContainsFunc(a.links, func(l link) bool { return l.linear && l.theirs == module+".weight" })
+}
+
+// matching are the tensors of linear layers and embeddings that match, at least one. Other matrices
+// must not match.
+func (a *architecture) matching(match func(module string) bool) ([]*link, error) {
 	var list []*link
 	for i := range a.links {
 		l := &a.links[i]
 		module, isWeight := strings.CutSuffix(l.theirs, ".weight")
-		if !isWeight || !match(module) {
-			continue
-		}
-		if l.linear {
+		switch {
+		case !isWeight || !match(module):
+		case l.linear || l.embedding:
 			list = append(list, l)
-		} else if len(l.shape) > 1 {
-			return nil, fmt.Errorf("%s is an embedding or makes logits, LoRA changes linear layers only", module)
+		case len(l.shape) > 1:
+			return nil, fmt.Errorf("%s makes logits or positions, LoRA changes linear layers and embeddings only", module)
 		}
 	}
 	if len(list) == 0 {
@@ -154,161 +400,96 @@ func (a *architecture) linears(match func(module string) bool) ([]*link, error) 
 	return list, nil
 }
 
-// changes are the tensors of the changes of some layers. peft's A is (rank, in) and its B (out,
-// rank).
-func changes(targets []*link, rank int) []link {
-	var links []link
+const (
+	adapterPrefix = "base_model.model."
+	baseLayer     = ".base_layer" // of a module that is changed: what it was before
+	baseWeight    = baseLayer + ".weight"
+)
+
+// trainedWhole are the tensors of adapter files that are parameters trained as they are: those of
+// whole modules, and biases.
+func (a *architecture) trainedWhole(l *LoRA, targets []target) (list []link, err error) {
+	for _, r := range a.repeats {
+		module := strings.TrimSuffix(strings.TrimPrefix(r.name, "."), ".weight")
+		if slices.ContainsFunc(l.Whole, func(name string) bool { return strings.HasSuffix(module, name) }) {
+			return nil, fmt.Errorf("%s is tied to %s, it cannot be trained whole", module, r.of)
+		}
+	}
+	changed := map[string]bool{}
 	for _, t := range targets {
-		module := "base_model.model." + strings.TrimSuffix(t.theirs, ".weight")
+		changed[t.module()] = true
+	}
+	found := false
+	for _, own := range a.links {
+		module := own.theirs[:max(0, strings.LastIndexByte(own.theirs, '.'))]
+		inWhole := isInside(module, l.Whole)
+		found = found || inWhole
+		isBias := strings.Contains(own.theirs, "bias")
+		if !inWhole && !(isBias && (l.Biases == AllBiases || l.Biases == ChangedBiases && changed[module])) {
+			continue
+		}
+		if inWhole && slices.ContainsFunc(a.repeats, func(r repeat) bool { return r.of == own.theirs }) {
+			return nil, fmt.Errorf("%s is tied to the head, it cannot be trained whole", module)
+		}
+		saved := own
+		if saved.theirs = adapterPrefix + own.theirs; changed[module] {
+			saved.theirs = adapterPrefix + module + baseLayer + own.theirs[len(module):]
+		}
+		list = append(list, saved)
+	}
+	if len(l.Whole) > 0 && !found {
+		return nil, fmt.Errorf("there is no module in the model whose name ends with one of %q, to be trained whole", l.Whole)
+	}
+	return list, nil
+}
+
+// isInside reports whether a module, or one that it is in, has a name with one of the ends. As in
+// peft, an end may begin inside of a word.
+func isInside(module string, ends []string) bool {
+	for module != "" {
+		if slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(module, end) }) {
+			return true
+		}
+		module = module[:max(0, strings.LastIndexByte(module, '.'))]
+	}
+	return false
+}
+
+// bases are the tensors of adapter files that are weights of embeddings as they were.
+func (a *adapter) bases() (names []string) {
+	for _, t := range a.targets {
+		if t.embedding {
+			names = append(names, adapterPrefix+t.module()+baseWeight)
+		}
+	}
+	return names
+}
+
+// links are the tensors of an adapter's file. peft's A is (rank, in) and its B (out, rank).
+func (a *adapter) links() []link {
+	var links []link
+	for _, t := range a.targets {
+		module := adapterPrefix + t.module()
 		ours := func(p part, name string) string { return strings.TrimSuffix(p.ours, "weight") + name }
 		in := t.parts[0].shape[0]
-		var outs []output
+		var outs, lengths []output
 		for _, p := range t.parts {
 			out := output{ours: ours(p, "lora_b"), n: p.shape[1]}
 			if t.transposed { // it may be some columns of the parameter
 				out = output{out.ours, p.n, p.at, p.shape[1]}
 			}
 			outs = append(outs, out)
+			out.ours = ours(p, "lora_m")
+			lengths = append(lengths, out)
 		}
-		links = append(links, weight(module+".lora_A.weight", ours(t.parts[0], "lora_a"), in, rank),
-			joined(module+".lora_B.weight", rank, outs...))
-	}
-	return links
-}
-
-// readLoRA reads an adapter_config.json.
-func (a *architecture) readLoRA(text []byte) (l LoRA, targets []*link, err error) {
-	c, err := parseConfig(adapterConfigFile, text)
-	if err != nil {
-		return l, nil, err
-	}
-	if kind := c.string("peft_type", ""); kind != "LORA" && c.err == nil {
-		return l, nil, fmt.Errorf("%s: field peft_type is %q, it needs to be LORA", adapterConfigFile, kind)
-	}
-	l = LoRA{
-		Rank: c.size("r", 8), Alpha: c.float("lora_alpha", 8), Dropout: c.float("lora_dropout", 0),
-		RankStabilized: c.bool("use_rslora", false),
-	}
-	if l.Alpha == 0 {
-		c.fail("field lora_alpha is 0, it needs to be positive: the changes would count nothing")
-	}
-	needs(c, "bias", "none")
-	for _, name := range []string{"rank_pattern", "alpha_pattern", "loftq_config"} {
-		if o := c.object(name); o != nil && len(o.fields) > 0 {
-			c.fail("field %s is %.60s, only an empty object is supported", name, c.fields[name])
+		first, second := ".lora_A.weight", ".lora_B.weight"
+		if t.embedding {
+			first, second = ".lora_embedding_A", ".lora_embedding_B"
+		}
+		links = append(links, weight(module+first, ours(t.parts[0], "lora_a"), in, t.rank), joined(module+second, t.rank, outs...))
+		if a.Decomposed {
+			links = append(links, joinedBias(module+".lora_magnitude_vector", lengths...))
 		}
 	}
-	// Other ways to start than these change the weights of the model too.
-	if start, given := c.fields["init_lora_weights"]; given && !slices.Contains([]string{"true", "false", `"gaussian"`, "null"}, string(start)) {
-		c.fail("field init_lora_weights is %.60s, it needs to be true, false or gaussian", start)
-	}
-	for _, name := range []string{
-		"auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode", "init_lora_weights", "megatron_core",
-		"peft_version", "qalora_group_size", "revision", "task_type",
-	} {
-		c.read[name] = true
-	}
-	match, err := c.targetModules()
-	if err == nil {
-		err = c.finish(nil)
-	}
-	if err != nil {
-		return l, nil, err
-	}
-	if match == nil {
-		targets, err = a.targets(nil)
-	} else {
-		targets, err = a.linears(match)
-	}
-	if err != nil {
-		return l, nil, fmt.Errorf("%s: field target_modules: %w", adapterConfigFile, err)
-	}
-	for _, t := range targets {
-		l.Targets = append(l.Targets, strings.TrimSuffix(t.theirs, ".weight"))
-	}
-	return l, targets, nil
-}
-
-// targetModules reads a list of ends of names, or a regular expression for whole names; nil for all
-// linear layers.
-func (c *config) targetModules() (match func(module string) bool, err error) {
-	var pattern string
-	if json.Unmarshal(c.fields["target_modules"], &pattern) != nil {
-		ends := c.strings("target_modules")
-		return func(module string) bool {
-			return slices.ContainsFunc(ends, func(end string) bool { return endsWith(module, end) })
-		}, nil
-	}
-	c.read["target_modules"] = true
-	if pattern == "all-linear" {
-		return nil, nil
-	}
-	r, err := regexp.Compile(`^(?:` + pattern + `)$`)
-	if err != nil {
-		return nil, fmt.Errorf("%s: field target_modules: %w", adapterConfigFile, err)
-	}
-	return r.MatchString, nil
-}
-
-// SaveLoRA writes the changes as peft does: adapter_config.json and adapter_model.safetensors. They
-// need not to be merged.
-func (m *Model) SaveLoRA(folder string) error {
-	if err := m.saveLoRA(folder); err != nil {
-		return fmt.Errorf("pretrained: saving to %s: %w", folder, err)
-	}
-	return nil
-}
-
-func (m *Model) saveLoRA(folder string) error {
-	switch set, merged := m.parameters.HasLoRA(); {
-	case !set || m.changed == nil:
-		return errors.New("the model has no LoRA")
-	case merged:
-		return errors.New("the LoRA is merged into the weights, Parameters().UnmergeLoRA takes it out")
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	config, err := m.adapterConfig()
-	if err != nil {
-		return err
-	}
-	if err := writeFile(folder, adapterConfigFile, func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
-		return err
-	}
-	return m.writeTensors(folder, adapterWeightsFile, changes(m.changed, m.lora.Rank), tensor.Float32)
-}
-
-// adapterConfig is an adapter_config.json.
-func (m *Model) adapterConfig() ([]byte, error) {
-	alpha := m.lora.Alpha
-	if alpha == 0 {
-		alpha = float64(m.lora.Rank)
-	}
-	task := any(nil)
-	if strings.Contains(string(m.config), "ForCausalLM") || m.family == "gpt2" {
-		task = "CAUSAL_LM"
-	}
-	text, err := json.MarshalIndent(map[string]any{
-		"peft_type": "LORA", "task_type": task, "base_model_name_or_path": m.folder, "inference_mode": true,
-		"r": m.lora.Rank, "lora_alpha": alpha, "lora_dropout": m.lora.Dropout, "use_rslora": m.lora.RankStabilized,
-		"target_modules": m.arch.shortest(m.changed), "bias": "none", "fan_in_fan_out": m.family == "gpt2",
-		"init_lora_weights": true, "modules_to_save": nil,
-	}, "", "  ")
-	return append(text, '\n'), err
-}
-
-// shortest names layers by the last parts of their names, or by the whole where others end so too.
-func (a *architecture) shortest(targets []*link) []string {
-	ends, whole := map[string]bool{}, []string{}
-	for _, t := range targets {
-		module := strings.TrimSuffix(t.theirs, ".weight")
-		whole = append(whole, module)
-		ends[module[strings.LastIndexByte(module, '.')+1:]] = true
-	}
-	short := slices.Sorted(maps.Keys(ends))
-	if same, err := a.targets(short); err != nil || len(same) != len(targets) {
-		return whole
-	}
-	return short
+	return append(links, a.whole...)
 }

@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -245,13 +246,20 @@ func TestAddLoRA(t *testing.T) {
 	}{
 		{LoRA{Rank: 2}, "there is a LoRA already"},
 		{LoRA{}, "rank is 0"},
-		{LoRA{Rank: 2, Alpha: -1}, "alpha is -1"},
-		{LoRA{Rank: 2, Dropout: 1}, "dropout is 1"},
-		{LoRA{Rank: 2, Targets: []string{"q_proj", "qproj"}}, `target "qproj": there is no such linear layer`},
-		{LoRA{Rank: 2, Targets: []string{"embed_tokens"}}, "model.embed_tokens is an embedding or makes logits"},
+		{LoRA{Name: "b", Rank: 2, Alpha: -1}, "alpha is -1"},
+		{LoRA{Name: "b", Rank: 2, Dropout: 1}, "dropout is 1"},
+		{LoRA{Name: "b", Rank: 2, Targets: []string{"q_proj", "qproj"}}, `target "qproj": there is no such linear layer`},
+		{LoRA{Name: "b", Rank: 2, Decomposed: true, Targets: []string{"embed_tokens"}}, "model.embed_tokens is an embedding, DoRA changes linear"},
+		{LoRA{Name: "b", Rank: 2, Whole: []string{"embed_tokens"}}, "model.embed_tokens is tied to the head"},
+		{LoRA{Name: "b", Rank: 2, Whole: []string{"no_such"}}, `whose name ends with one of ["no_such"]`},
+		{LoRA{Name: "b", Rank: 2, Layers: []int{7}}, "there is no such linear layer"},
+		{LoRA{Name: "b", Rank: 2, Sizes: []LoRASize{{Module: "q_proj", Rank: -1}}}, "rank is -1"},
 	} {
 		if err := m.AddLoRA(c.lora); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: the error is %v, want %q", c.lora, err, c.want)
+		}
+		if names, active := m.LoRAs(); len(names) != 1 || active != "default" {
+			t.Errorf("%+v: after the error the adapters are %v, of which %q is in use", c.lora, names, active)
 		}
 	}
 }
@@ -267,11 +275,22 @@ func TestLoadLoRAErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ from, to, want string }{
-		{`"use_dora": false`, `"use_dora": true`, "adapter_config.json: field use_dora, which is true, is not known"},
-		{`"bias": "none"`, `"bias": "all"`, "field bias is all, only none is supported"},
+		{`"use_dora": false`, `"use_dora": true`, `q_proj.lora_magnitude_vector" is missing`},
+		{`"bias": "none"`, `"bias": "some"`, `field bias is "some", it needs to be none, all or lora_only`},
 		{`"peft_type": "LORA"`, `"peft_type": "IA3"`, `field peft_type is "IA3"`},
-		{`"rank_pattern": {}`, `"rank_pattern": {"q_proj": 2}`, "field rank_pattern is"},
-		{`"modules_to_save": null`, `"modules_to_save": ["lm_head"]`, "field modules_to_save"},
+		{`"rank_pattern": {}`, `"rank_pattern": {"q_proj": 2}`, `lora_A.weight" has shape [3 24], the config asks for [2 24]`},
+		{`"rank_pattern": {}`, `"rank_pattern": {"q_proj": 2.5}`, "field rank_pattern has 2.5"},
+		{`"rank_pattern": {}`, `"rank_pattern": {"q_proj": "x"}`, "field rank_pattern is"},
+		{`"rank_pattern": {}`, `"rank_pattern": {"": {"q_proj": 1}}`, "field rank_pattern is"},
+		{`"alpha_pattern": {}`, `"alpha_pattern": {"q_proj": 0}`, "field alpha_pattern is"},
+		{`"alpha_pattern": {}`, `"alpha_pattern": {"(": 1}`, "field alpha_pattern: error parsing regexp"},
+		{`"modules_to_save": null`, `"modules_to_save": ["lm_head"]`, "lm_head is tied to model.embed_tokens.weight"},
+		{`"modules_to_save": null`, `"modules_to_save": "norm"`, "field modules_to_save is"},
+		{`"layers_pattern": null`, `"layers_pattern": "layers"`, "field layers_pattern is"},
+		{`"layers_to_transform": null`, `"layers_to_transform": "1"`, "field layers_to_transform is"},
+		{`"layers_to_transform": null`, `"layers_to_transform": 1`, "is none that the config asks for"},
+		{`"exclude_modules": null`, `"exclude_modules": ["q_proj"]`, "is none that the config asks for"},
+		{`"lora_dropout": 0.0`, `"lora_dropout": 1.0`, "field lora_dropout is 1"},
 		{`"init_lora_weights": false`, `"init_lora_weights": "pissa"`, "field init_lora_weights is"},
 		{`"r": 3`, `"r": 4`, `lora_A.weight" has shape [3 24], the config asks for [4 24]`},
 		{`"lora_alpha": 16`, `"lora_alpha": 0`, "field lora_alpha is 0, it needs to be positive"},
@@ -346,4 +365,285 @@ func wideModel(t *testing.T) *Model {
 		t.Fatal(err)
 	}
 	return &Model{family: family, config: text, arch: arch, parameters: nn.NewParameters(1)}
+}
+
+// kinds are the further kinds of adapters that lora.py made.
+var kinds = []string{"classes", "dora", "dora-gpt2", "embeddings", "embeddings-phi3", "layers"}
+
+type kindGolden struct {
+	Base                    string
+	Logits, Losses, Trained []float64
+}
+
+// loadKind loads such an adapter and its base.
+func loadKind(t *testing.T, kind string) (m *Model, folder string, want kindGolden) {
+	t.Helper()
+	folder = filepath.Join("testdata", "lora", "kinds", kind)
+	text, err := os.ReadFile(filepath.Join(folder, "golden.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	m = load(t, filepath.Join("testdata", want.Base), Options{})
+	if err := m.LoadLoRA(folder); err != nil {
+		t.Fatal(err)
+	}
+	return m, folder, want
+}
+
+// kindLogits is what a model with such an adapter computes: logits, or those of classes.
+func kindLogits(t *testing.T, m *Model) []float32 {
+	t.Helper()
+	if !strings.Contains(string(m.config), classes) {
+		return logitsOf(t, m)
+	}
+	s := m.scope()
+	model, tokens := m.LanguageModel(s), ids(s, "tokens", readGolden(t, "gpt2").Tokens)
+	logits := model.Classify(model.Hidden(tokens), tokens)
+	run(t, s)
+	return value(t, logits).Data().([]float32)
+}
+
+// An adapter of any kind computes what it does in peft, trains as there, and is saved as it was: same tensors, same bits.
+func TestKindsOfLoRA(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			m, from, want := loadKind(t, kind)
+			near(t, "the logits", kindLogits(t, m), want.Logits, 1e-5)
+			folder := t.TempDir()
+			if *update {
+				folder = filepath.Join("testdata", "written", "lora", "kinds", kind)
+			}
+			if err := m.SaveLoRA(folder); err != nil {
+				t.Fatal(err)
+			}
+			have, theirs := tensorsOf(t, folder), tensorsOf(t, from)
+			for name, value := range theirs {
+				if !strings.HasSuffix(name, baseWeight) && !slices.Equal(have[name], value) {
+					t.Errorf("%s was written as %v, peft wrote %v", name, have[name], value)
+				}
+				delete(have, name)
+			}
+			for name := range have {
+				t.Errorf("%s was written, and not by peft", name)
+			}
+			again := load(t, filepath.Join("testdata", want.Base), Options{})
+			if err := again.LoadLoRA(folder); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(kindLogits(t, again), kindLogits(t, m)) {
+				t.Error("the adapter as saved and loaded computes something else")
+			}
+			if len(want.Losses) == 0 {
+				return
+			}
+			r := newTrainer(t, m, 2, 11)
+			for step, loss := range want.Losses {
+				if have := r.step(t, step); !(math.Abs(have-loss) <= 1e-5*loss) {
+					t.Errorf("the loss of step %d is %v, peft's %v", step, have, loss)
+				}
+			}
+			near(t, "the logits after training", logitsOf(t, m), want.Trained, 3e-5)
+		})
+	}
+}
+
+// Merging keeps what an adapter computes, but where that cannot be: with a head that is tied to the embedding.
+func TestMergeKindsOfLoRA(t *testing.T) {
+	for _, kind := range kinds {
+		m, _, want := loadKind(t, kind)
+		before := clones(m)
+		err := m.Parameters().MergeLoRA()
+		if kind == "embeddings" {
+			if err == nil || !strings.Contains(err.Error(), "tokens.weight makes logits too") {
+				t.Errorf("%s: merging gives %v", kind, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		near(t, kind+": the merged model's logits", kindLogits(t, m), want.Logits, 2e-5)
+		folder := t.TempDir()
+		if err := m.Save(folder, SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		near(t, kind+": the saved model's logits", kindLogits(t, load(t, folder, Options{})), want.Logits, 2e-5)
+		if err := m.Parameters().UnmergeLoRA(); err != nil {
+			t.Fatal(err)
+		}
+		for parameter, value := range before {
+			near(t, kind+": "+parameter, m.Parameters().Value(parameter).Float32s(), wide(value), 2e-6)
+		}
+	}
+}
+
+// Of several adapters graphs have the one that was asked for, whatever was used before, and none leaves anything behind.
+func TestAdaptersByName(t *testing.T) {
+	m, _, dora := loadKind(t, "dora")
+	plain := logitsOf(t, load(t, "testdata/llama3", Options{}))
+	if err := m.LoadLoRAAs("other", "testdata/lora/llama3/end"); err != nil {
+		t.Fatal(err)
+	}
+	other := logitsOf(t, m)
+	if err := m.AddLoRA(LoRA{Name: "whole", Rank: 2, Targets: []string{"q_proj"}, Whole: []string{"model.norm"}, Biases: AllBiases}); err != nil {
+		t.Fatal(err)
+	}
+	norm := m.Parameters().Value("norm.weight").Float32s()
+	for i := range norm {
+		norm[i] *= 1.5
+	}
+	whole := logitsOf(t, m)
+	if slices.Equal(whole, plain) || slices.Equal(other, plain) {
+		t.Fatal("an adapter changes nothing")
+	}
+	if err := m.Parameters().MergeLoRA(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.UseLoRA("other"); err == nil || !strings.Contains(err.Error(), "is merged") {
+		t.Errorf("another adapter beside a merged one: %v", err)
+	}
+	if err := m.Parameters().UnmergeLoRA(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.UseLoRA("nobody"); err == nil || !strings.Contains(err.Error(), `name is "nobody", it needs to be one of [default other whole]`) {
+		t.Errorf("an adapter that there is not: %v", err)
+	}
+	for _, name := range []string{"other", "", "whole", "default", "whole", "other", "default", ""} {
+		if err := m.UseLoRA(name); err != nil {
+			t.Fatal(err)
+		}
+		if _, active := m.LoRAs(); active != name {
+			t.Errorf("%q is in use, want %q", active, name)
+		}
+		have := logitsOf(t, m)
+		if name == "default" {
+			near(t, name, have, dora.Logits, 1e-5)
+		} else if want := map[string][]float32{"other": other, "": plain, "whole": whole}[name]; !slices.Equal(have, want) {
+			t.Errorf("with %q in use the logits are others than before", name)
+		}
+	}
+	folder := t.TempDir()
+	if err := m.SaveLoRA(folder); err == nil || !strings.Contains(err.Error(), "has no LoRA") {
+		t.Errorf("saving none: %v", err)
+	}
+	if err := m.UseLoRA("default"); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SaveLoRA(folder); err != nil {
+		t.Fatal(err)
+	}
+	want := tensorsOf(t, "testdata/lora/kinds/dora")
+	for name, value := range tensorsOf(t, folder) {
+		if !slices.Equal(value, want[name]) {
+			t.Errorf("%s is not what it was", name)
+		}
+	}
+}
+
+// adapterFields are the fields of peft 0.21's adapter_config.json, each with another value than testdata/lora/kinds/dora has.
+var adapterFields = []configField{
+	{"alora_invocation_tokens", `[1, 2]`, refused, ""},
+	{"alpha_pattern", `{"v_proj": 2}`, works, ""},
+	{"arrow_config", `{"top_k": 1}`, refused, ""},
+	{"auto_mapping", `{"base_model_class": "A"}`, idle, ""},
+	{"base_model_name_or_path", `"other"`, idle, ""},
+	{"bias", `"all"`, idle, ""}, // the model has none
+	{"corda_config", `{}`, refused, ""},
+	{"ensure_weight_tying", `true`, refused, ""},
+	{"eva_config", `{}`, refused, ""},
+	{"exclude_modules", `["v_proj"]`, works, ""},
+	{"fan_in_fan_out", `true`, idle, ""}, // peft sets what the layers are
+	{"inference_mode", `false`, idle, ""},
+	{"init_lora_weights", `"pissa"`, refused, ""},
+	{"kasa_config", `{}`, refused, ""},
+	{"layer_replication", `[[0, 2]]`, refused, ""},
+	{"layers_pattern", `"layers"`, refused, ""},
+	{"layers_to_transform", `[0]`, works, ""},
+	{"loftq_config", `{"loftq_bits": 4}`, refused, ""},
+	{"lora_alpha", `9`, works, ""},
+	{"lora_bias", `true`, refused, ""},
+	{"lora_dropout", `0.5`, idle, ""}, // while it evaluates
+	{"lora_ga_config", `{}`, refused, ""},
+	{"megatron_config", `{}`, refused, ""},
+	{"megatron_core", `"other"`, idle, ""}, // read beside megatron_config alone
+	{"modules_to_save", `["norm"]`, works, ""},
+	{"monteclora_config", `{}`, refused, ""},
+	{"peft_type", `"LOHA"`, refused, ""},
+	{"peft_version", `"0.1"`, idle, ""},
+	{"qalora_group_size", `8`, idle, ""}, // read beside use_qalora alone
+	{"r", `2`, works, ""},
+	{"rank_pattern", `{}`, works, ""},
+	{"revision", `"other"`, idle, ""},
+	{"target_modules", `["q_proj"]`, works, ""},
+	{"target_parameters", `["experts.gate_up_proj"]`, refused, ""},
+	{"task_type", `"FEATURE_EXTRACTION"`, idle, ""},
+	{"trainable_token_indices", `[1]`, refused, ""},
+	{"use_bdlora", `{}`, refused, ""},
+	{"use_dora", `false`, works, ""},
+	{"use_qalora", `true`, refused, ""},
+	{"use_rslora", `true`, works, ""},
+	{"velora_config", `{}`, refused, ""},
+}
+
+// Each field of an adapter's config changes what is read or computed, is refused by its name, or is known to change nothing.
+func TestFieldsOfAdapters(t *testing.T) {
+	_, from, want := loadKind(t, "dora")
+	text, err := os.ReadFile(filepath.Join(from, adapterConfigFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights, err := os.ReadFile(filepath.Join(from, adapterWeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(text, &given); err != nil {
+		t.Fatal(err)
+	}
+	for name := range given {
+		if !slices.ContainsFunc(adapterFields, func(f configField) bool { return f.name == name }) {
+			t.Errorf("field %s is not in the list", name)
+		}
+	}
+	m, _, _ := loadKind(t, "dora")
+	same := logitsOf(t, m)
+	near(t, "the logits", same, want.Logits, 1e-5)
+	for _, f := range adapterFields {
+		if _, found := given[f.name]; !found {
+			t.Errorf("%s is no field of the config", f.name)
+		}
+		changed := maps.Clone(given)
+		changed[f.name] = json.RawMessage(f.value)
+		text, err := json.Marshal(changed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder := t.TempDir()
+		for name, content := range map[string][]byte{adapterConfigFile: text, adapterWeightsFile: weights} {
+			if err := os.WriteFile(filepath.Join(folder, name), content, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := load(t, filepath.Join("testdata", want.Base), Options{})
+		err = m.LoadLoRA(folder)
+		switch named := err != nil && strings.Contains(err.Error(), "field "+f.name); {
+		case f.effect == refused:
+			if !named {
+				t.Errorf("%s of %s: the error is %v, want one that names it", f.name, f.value, err)
+			}
+		case f.effect == works && err != nil:
+			if named || !strings.Contains(err.Error(), "tensor ") {
+				t.Errorf("%s of %s: %v", f.name, f.value, err)
+			}
+		case err != nil:
+			t.Errorf("%s of %s: %v", f.name, f.value, err)
+		case f.effect == idle:
+			near(t, f.name, logitsOf(t, m), wide(same), 1e-6)
+		case slices.Equal(logitsOf(t, m), same):
+			t.Errorf("%s of %s changes nothing", f.name, f.value)
+		}
+	}
 }

@@ -61,8 +61,8 @@ type Model struct {
 	parameters *nn.Parameters
 	compute    tensor.Dtype
 	arch       *architecture
-	lora       LoRA // and the tensors of the layers that it changes; none without one
-	changed    []*link
+	adapters   map[string]*adapter
+	active     string // the name of the adapter that graphs have, empty for none
 }
 
 // architecture is what a family makes of a config.
