@@ -236,18 +236,44 @@ func (b *Block) pass(s stream, in BlockInputs) stream {
 			return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths, Bias: in.Bias, Ends: in.Ends})
 		})
 	}
-	if !b.recompute {
-		return forward(s)
+	others := []Tensor{in.KeyMask, in.KeyLengths, in.Bias, in.Ends, in.Context, in.ContextMask, in.ContextLengths}
+	if b.recompute || b.computesAgain("") {
+		x := s.joined()
+		return stream{x: recomputed(forward(stream{x: x}).joined(), append(others, x))}
 	}
-	x := s.joined()
-	y := forward(stream{x: x}).joined()
-	var from gorgonia.Nodes
-	for _, t := range []Tensor{x, in.KeyMask, in.KeyLengths, in.Bias, in.Ends, in.Context, in.ContextMask, in.ContextLengths} {
+	y := forward(s)
+	b.offer("", []Tensor{y.x, y.more}, append(others, s.x, s.more))
+	return y
+}
+
+// computesAgain reports whether a budget of memory has a part of the block computed again.
+func (b *Block) computesAgain(part string) bool {
+	return b.isMade() && ops.RecomputesRegion(b.s.g, b.s.child(part))
+}
+
+// offer tells those who look for memory that what lies between some tensors can be computed again.
+func (b *Block) offer(part string, out, from []Tensor) {
+	if !b.isMade() || b.recompute || !ops.OffersRegions(b.s.g) {
+		return
+	}
+	if err := ops.OfferRegion(b.s.child(part), nodesOf(out), nodesOf(from)); err != nil {
+		b.s.Fail(err)
+	}
+}
+
+// recomputed is y, computed again from some tensors for its gradients.
+func recomputed(y Tensor, from []Tensor) Tensor {
+	return y.apply(func(y *gorgonia.Node) (*gorgonia.Node, error) { return ops.Recompute(y, nodesOf(from)...) })
+}
+
+// nodesOf are the nodes of the tensors that are there.
+func nodesOf(tensors []Tensor) (list gorgonia.Nodes) {
+	for _, t := range tensors {
 		if t.n != nil {
-			from = append(from, t.n)
+			list = append(list, t.n)
 		}
 	}
-	return stream{x: y.apply(func(y *gorgonia.Node) (*gorgonia.Node, error) { return ops.Recompute(y, from...) })}
+	return list
 }
 
 // stream is what runs through blocks, the sum of x and, unless it is none, of what the part before
@@ -335,31 +361,49 @@ func (b *Block) forward(s stream, in BlockInputs, attend func(Tensor) Tensor) st
 	if b.norms.isParallel() {
 		return b.parallel(s, attend)
 	}
-	s = b.residual(s, b.attend, attend)
+	s = b.residual(s, b.attend, "attn", []Tensor{in.KeyMask, in.KeyLengths, in.Bias, in.Ends}, attend)
 	if b.cross != nil {
-		s = b.residual(s, b.over, func(x Tensor) Tensor {
+		s = b.residual(s, b.over, "cross", []Tensor{in.Context, in.ContextMask, in.ContextLengths}, func(x Tensor) Tensor {
 			return b.cross.ForwardWith(x, AttentionInputs{Context: in.Context, KeyMask: in.ContextMask, KeyLengths: in.ContextLengths, memory: in.memory})
 		})
 	}
-	return b.residual(s, b.do, b.do.part.Forward)
+	return b.residual(s, b.do, "mlp", nil, b.do.part.Forward)
 }
 
-// residual adds to the stream what a part of the block makes of it.
-func (b *Block) residual(s stream, r branch, part func(Tensor) Tensor) stream {
+// residual adds to the stream what a part of the block makes of it and of others.
+func (b *Block) residual(s stream, r branch, name string, others []Tensor, part func(Tensor) Tensor) stream {
+	again := b.computesAgain(name)
+	if again {
+		s = stream{x: s.joined()}
+	}
+	x, h := b.branchOf(s, r, part)
+	if from := append(others, s.x, s.more); again {
+		h = recomputed(h, from)
+	} else {
+		b.offer(name, []Tensor{x, h}, from)
+	}
+	if b.norms == PostNorm {
+		return stream{x: r.norm.Forward(x.Add(h))}
+	}
+	return stream{x, h}
+}
+
+// branchOf is the stream's sum, and what a part of the block adds to it.
+func (b *Block) branchOf(s stream, r branch, part func(Tensor) Tensor) (x, h Tensor) {
 	switch b.norms {
 	case PostNorm:
-		x := s.joined()
-		return stream{x: r.norm.Forward(x.Add(b.added(r, part(x))))}
+		x = s.joined()
+		return x, b.added(r, part(x))
 	case BranchNorm:
-		x := s.joined()
-		return stream{x, b.added(r, r.norm.Forward(part(x)))}
+		x = s.joined()
+		return x, b.added(r, r.norm.Forward(part(x)))
 	}
-	x, h := s.normed(r.norm)
+	x, h = s.normed(r.norm)
 	h = part(h)
 	if r.outnorm != nil {
 		h = r.outnorm.Forward(h)
 	}
-	return stream{x, b.added(r, h)}
+	return x, b.added(r, h)
 }
 
 // added is what a part adds to x.

@@ -58,7 +58,7 @@
 // of float32 may be less exact where the graph allows it, see
 // [github.com/stheno-ml/stheno/ops.Mode.AllowPrecision]. A model computes where its parameters are,
 // see [Parameters.MoveTo]. With Recompute a block keeps nothing but its input for the gradients,
-// and computes the rest anew.
+// and computes the rest anew. A Loop of package train does so where a budget of memory needs it.
 //
 // Attention in bfloat16 adds up its values in float32 and rounds once, after the division. So its
 // error does not lean to one side where several scores of a row are the largest, by which other

@@ -36,6 +36,7 @@ type call struct {
 	last     lastRun
 
 	differentiated bool // it has a gradient op
+	repeats        bool // another call, for its gradients: nobody looks at an output that nothing reads
 }
 
 // operand is an input of a call.

@@ -23,6 +23,7 @@
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
 //	Gradients                 gradients as part of a cost: penalties, Hessian products, learning to learn
 //	Recompute                 memory for time: a block is computed again for its gradients
+//	EstimateRun               what a run needs, before it; ChooseRegions computes again what a budget asks for
 //	HeldRows, Whole           sequences that ranks share, and weights of which each rank holds a part
 //	ModeOf                    whether dropout is active, and how exact products of float32 are
 //	NewMachine, ReuseMemory   a machine whose ops share memory; WritePlan prints what runs when

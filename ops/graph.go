@@ -19,6 +19,7 @@ type graphState struct {
 	ahead     ahead
 	planning  planning
 	walk      walk
+	regions   regions
 }
 
 // GradientCount is a number that grows whenever a run computes gradients in a graph, or a recording

@@ -38,6 +38,12 @@ func ReuseMemory(g *gorgonia.ExprGraph) {
 	p.shared = true
 }
 
+func (p *pool) isShared() bool {
+	p.Lock()
+	defer p.Unlock()
+	return p.shared
+}
+
 // Keep lets the values of nodes be looked at after a run of their graph, wherever they live,
 // although it may reuse memory. It needs to be called before the graph runs. A node that is nil is
 // passed over.

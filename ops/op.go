@@ -72,6 +72,14 @@ func (s signature) nodeHash(children gorgonia.Nodes) uint32 {
 	return h.Sum32()
 }
 
+// isOurs reports whether an op is one of this package.
+func isOurs(op gorgonia.Op) bool {
+	_, is := op.(interface{ signed() })
+	return is
+}
+
+func (s signature) signed() {}
+
 func (s signature) Arity() int           { return len(s.in) }
 func (s signature) ReturnsPtr() bool     { return false }
 func (s signature) CallsExtern() bool    { return false }

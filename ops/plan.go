@@ -201,13 +201,17 @@ func (p *plan) countReaders(g *gorgonia.ExprGraph, f *finder) map[*result]int {
 	}
 	for _, n := range g.AllNodes() {
 		if w, ok := n.Op().(writer); ok && w.written() != nil {
+			if c, _ := callOf(n); readers[w.written()] == 0 && c != nil && c.repeats {
+				p.held[w.written()] = f.isKept(n)
+				continue
+			}
 			p.held[w.written()] = readers[w.written()] == 0 || f.isSeen(n)
 		}
 	}
 	return readers
 }
 
-// planFrees finds out who reads a result last.
+// planFrees finds out who reads a result last. What nothing reads is freed where it is computed.
 func (p *plan) planFrees() {
 	last := map[*result]*step{}
 	for _, s := range p.steps {
@@ -218,6 +222,14 @@ func (p *plan) planFrees() {
 	for _, s := range p.steps {
 		for _, r := range s.reads {
 			if last[r] == s && !p.held[r] {
+				s.frees = append(s.frees, r)
+			}
+		}
+		if s.back || !s.c.repeats {
+			continue
+		}
+		for _, r := range s.writes() {
+			if held, known := p.held[r]; last[r] == nil && known && !held {
 				s.frees = append(s.frees, r)
 			}
 		}
@@ -347,6 +359,9 @@ func (f *finder) resultsBehind(n *gorgonia.Node) (list []*result) {
 	if list, ok := f.behind[n]; ok || n.Op() == nil {
 		return list
 	}
+	if op, ok := n.Op().(after); ok {
+		return f.resultsBehind(op.of)
+	}
 	for children := f.graph.From(n.ID()); children != nil && children.Next(); {
 		list = append(list, f.resultsBehind(children.Node().(*gorgonia.Node))...)
 	}
@@ -362,10 +377,12 @@ func (f *finder) isSeen(n *gorgonia.Node) bool {
 	parents := f.graph.To(n.ID())
 	is := f.isKept(n) || parents == nil || parents.Len() == 0
 	for !is && parents.Next() {
-		switch parent := parents.Node().(*gorgonia.Node); parent.Op().(type) {
+		switch parent := parents.Node().(*gorgonia.Node); op := parent.Op().(type) {
 		case reader, writer:
+		case after: // what is not computed again after all is no root of the graph
+			is = op.of == n && f.graph.To(parent.ID()).Len() > 0 && f.isSeen(parent)
 		default: // a statement, which Gorgonia gives an arity of 0, or an op that may hand the memory on
-			is = parent.Op().Arity() == 0 || f.isSeen(parent)
+			is = op.Arity() == 0 || f.isSeen(parent)
 		}
 	}
 	f.seen[n] = is

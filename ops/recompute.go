@@ -210,6 +210,10 @@ func (c *call) repeat(again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]g
 		inputs = append(inputs, in)
 	}
 	outputs, err := applyAll(c.name, c.kernel, inputs...)
+	if err == nil {
+		same, _ := callOf(outputs[0])
+		same.repeats = true
+	}
 	calls[c] = outputs
 	return outputs, err
 }
@@ -242,12 +246,15 @@ func (a *again) behind(n *gorgonia.Node) (*gorgonia.Node, error) {
 	return newAfter("Again.after", n, a.dOut)
 }
 
-// after hands on its first input once the second is there.
-type after struct{ signature }
+// after hands on its first input, of, once the second is there.
+type after struct {
+	signature
+	of *gorgonia.Node
+}
 
 func newAfter(name string, n, then *gorgonia.Node) (*gorgonia.Node, error) {
 	operands := gorgonia.Nodes{n, then}
-	return gorgonia.ApplyOp(after{newSignature(name, operands, []bool{true, false}, n.Dtype(), n.Shape()...)}, operands...)
+	return gorgonia.ApplyOp(after{newSignature(name, operands, []bool{true, false}, n.Dtype(), n.Shape()...), n}, operands...)
 }
 
 func (after) Do(children ...gorgonia.Value) (gorgonia.Value, error) { return children[0], nil }

@@ -73,17 +73,22 @@ func (r *run) prepare() error {
 	if err := r.decideDropout(); err != nil {
 		return err
 	}
-	for i, like := range c.is.saves {
+	if err := r.takeSaves(); err != nil || r.again {
+		return err
+	}
+	return r.attend()
+}
+
+// takeSaves takes the memory that a forward run leaves for backward, as far as its size is known.
+func (r *run) takeSaves() error {
+	for i, like := range r.c.is.saves {
 		if r.wanted != nil && like.DType != kernels.NoDType {
 			if _, err := r.keep(i, like.DType, like.Shape...); err != nil {
 				return err
 			}
 		}
 	}
-	if r.again {
-		return nil
-	}
-	return r.attend()
+	return nil
 }
 
 // decideDropout decides what a forward run drops.

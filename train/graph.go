@@ -41,10 +41,33 @@ type pass struct {
 	scalars   []kernels.Tensor // of recorded runs
 }
 
-// newGraph builds a model for batches like b, with gradients if it is to train. Its inputs and
-// parameters are on the device, or on the host where that is nil.
-func newGraph(c LoopConfig, b data.Batch, training bool) (t *graph, err error) {
-	t = &graph{g: gorgonia.NewGraph(), device: c.Place.Device()}
+// newGraph builds a model for batches like b, with gradients if it is to train, and its machine. Its
+// inputs and parameters are on the device, or on the host where that is nil. The regions of these
+// names are computed again.
+func newGraph(c LoopConfig, b data.Batch, training bool, again []string) (*graph, error) {
+	t, err := newPlainGraph(c, b, training, func(g *gorgonia.ExprGraph) {
+		if len(again) > 0 {
+			ops.RecomputeRegions(g, again...)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var options []gorgonia.VMOpt
+	if training && t.device == nil {
+		options = append(options, gorgonia.BindDualValues(t.trained...))
+	}
+	if t.machine, err = ops.NewMachine(t.g, options...); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// newPlainGraph is newGraph without a machine. Before is called with the graph before the model is
+// made in it.
+func newPlainGraph(c LoopConfig, b data.Batch, training bool, before func(*gorgonia.ExprGraph)) (*graph, error) {
+	t := &graph{g: gorgonia.NewGraph(), device: c.Place.Device()}
+	before(t.g)
 	if err := t.build(c, b); err != nil {
 		return nil, err
 	}
@@ -56,19 +79,12 @@ func newGraph(c LoopConfig, b data.Batch, training bool) (t *graph, err error) {
 		}
 	}
 	ops.ReuseMemory(t.g)
-	var options []gorgonia.VMOpt
-	if training {
-		if err := t.differentiate(); err != nil {
-			return nil, fmt.Errorf("model of %v gave %w", b, err)
-		}
-		if t.device == nil {
-			options = append(options, gorgonia.BindDualValues(t.trained...))
-		}
-	} else {
+	if !training {
 		t.mode().Evaluate()
+		return t, nil
 	}
-	if t.machine, err = ops.NewMachine(t.g, options...); err != nil {
-		return nil, err
+	if err := t.differentiate(); err != nil {
+		return nil, fmt.Errorf("model of %v gave %w", b, err)
 	}
 	return t, nil
 }

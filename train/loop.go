@@ -41,6 +41,13 @@ type LoopConfig struct {
 	Options Options
 	// Place is where the model computes, and with which other ranks; nil means on the host, alone.
 	Place *Place
+	// Memory is how many bytes a step may take on this rank's device: parameters, gradients, the
+	// optimiser's state, activations and the graphs of evaluations. Where it needs more, the parts of
+	// blocks that cost the least time are computed again for their gradients, which changes no bit.
+	// NewLoop's error says the least where even that is not enough. Batches of other shapes than the
+	// first, what kernels of a GPU allocate for themselves, and the program's own memory come on
+	// top. 0 means no limit.
+	Memory Bytes
 	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other
 	// ranks n·Accumulation·Size and on, of which each rank takes every Size-th; ranks that share
 	// sequences count as one. There may be batches of several shapes, for each of which the loop
@@ -88,6 +95,7 @@ type Loop struct {
 	survival
 	reports
 	course   course
+	memory   memory
 	weights  weightState
 	badSteps int     // steps in a row whose loss was not finite, the last one among them
 	slowest  slowest // of the ranks
@@ -161,6 +169,10 @@ func (c LoopConfig) validate() error {
 		return errors.New("optimizer is nil, it needs to be one, such as AdamW{}")
 	case c.Data == nil:
 		return errors.New("data is nil, it needs to be batches, such as those of data.Random")
+	case c.Memory < 0:
+		return fmt.Errorf("memory is %d bytes, it needs to be positive, or 0 for no limit", c.Memory)
+	case c.Memory > 0 && c.Place.SequenceRanks().Size() > 1:
+		return errors.New("memory is set and ranks share sequences, whose transfers it cannot estimate")
 	}
 	return firstError(c.GoBack.validate(c), validateLength("steps", c.Steps, 1), validateLength("evaluations every", c.Evaluations.Every, 0),
 		validateLength("evaluations batches", c.Evaluations.Batches, 1), validateLength("checkpoint every", c.CheckpointEvery, 0))
@@ -217,7 +229,14 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 	if t := l.graphs[key]; t != nil {
 		return t, nil
 	}
-	t, err := newGraph(l.c, b, training)
+	var again []string
+	if training && l.c.Memory > 0 {
+		var err error
+		if again, err = l.regions(b); err != nil {
+			return nil, err
+		}
+	}
+	t, err := newGraph(l.c, b, training, again)
 	if err != nil {
 		return nil, err
 	}

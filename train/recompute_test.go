@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
@@ -54,13 +55,16 @@ func TestRecompute(t *testing.T) {
 	}
 }
 
-// heapInUse is what lives on the heap.
+// heapInUse is what lives on the heap, when the cleanups of graphs that are gone have run too.
 func heapInUse() float64 {
-	runtime.GC()
-	runtime.GC()
 	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
+	for last := uint64(math.MaxUint64); ; last = m.HeapAlloc {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+		if runtime.ReadMemStats(&m); m.HeapAlloc+1<<16 > last {
+			return float64(m.HeapAlloc)
+		}
+	}
 }
 
 // repeated are batches of counting, several of them one below the other.

@@ -96,7 +96,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	}
 	loop, err := train.NewLoop(train.LoopConfig{
 		Model: lossOf(model), Parameters: model.Parameters(),
-		Place:     place,
+		Place: place, Memory: s.memory,
 		Data:      batches,
 		Optimizer: train.AdamW{Beta2: 0.999}, Options: train.Options{
 			Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.Rate / 10, Warmup: s.Steps / 10, Steps: s.Steps}, ClipNorm: 1,

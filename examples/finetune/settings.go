@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/stheno-ml/stheno/examples/internal/cli"
@@ -36,6 +37,7 @@ type settings struct {
 
 	out, device string
 	page        page.Address // where a browser sees the run; empty for nowhere
+	memory      train.Bytes
 	resume      bool
 	given       map[string]bool // flags
 }
@@ -46,7 +48,7 @@ var groups = []cli.Group{
 	{Title: "what is trained", Flags: []string{"rank", "alpha", "dropout", "targets", "dora", "merge"}},
 	{Title: "training", Flags: []string{"epochs", "steps", "batch", "context", "rate", "seed"}},
 	{Title: "looking", Flags: []string{"serve", "eval-every"}},
-	{Title: "machine", Flags: []string{"device", "compute"}},
+	{Title: "machine", Flags: []string{"device", "memory", "compute"}},
 }
 
 // uses are examples for help.
@@ -93,6 +95,7 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.StringVar(&s.Sample, "sample", "Hello! Who are you?", "what the trained model is to answer, or continue; empty for nothing")
 	f.Var(&s.page, "serve", "show the run in a browser of this machine, at "+string(page.DefaultAddress)+", or at a `host:port` by -serve=host:port")
 	f.StringVar(&s.device, "device", "auto", "auto, cpu or cuda")
+	f.Var(&s.memory, "memory", "`bytes` that a step may take, such as 24G: parts of the model are computed again where it needs more (default: no limit)")
 	f.StringVar(&s.Compute, "compute", "", "type of activations: float32 or bfloat16; empty: bfloat16 on a GPU, float32 on a CPU")
 	f.Usage = func() {}
 	if err := cli.Parse(f, args, otherNames, "data"); err != nil {
@@ -112,8 +115,8 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	case s.resume:
 		var others []string
 		f.Visit(func(given *flag.Flag) {
-			if name := given.Name; name != "resume" && name != "out" && name != "sample" && name != "device" && name != "serve" {
-				others = append(others, "-"+name)
+			if !slices.Contains([]string{"resume", "out", "sample", "device", "serve", "memory"}, given.Name) {
+				others = append(others, "-"+given.Name)
 			}
 		})
 		if len(others) > 0 {

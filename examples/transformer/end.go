@@ -19,8 +19,9 @@ import (
 )
 
 // announce says what will be trained, where, and what it costs.
-func (r *run) announce(s settings, parameters int) {
+func (r *run) announce(s settings, loop *train.Loop) {
 	r.started = true
+	parameters := nn.Count(loop.Parameters())
 	if !r.place.Leads() {
 		return
 	}
@@ -29,6 +30,9 @@ func (r *run) announce(s settings, parameters int) {
 	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", r.text.origin, float64(r.text.size())/1e6, kinds)
 	fmt.Printf("A loss says how unsure it is of the next token: guessing would be %.2f.\n", math.Log(float64(kinds)))
 	fmt.Printf("It computes on %s.\nEverything goes to %s.\n", r.place, r.folder)
+	if needs, again := loop.Memory(); needs > 0 {
+		fmt.Printf("A step takes about %v; %d parts of its blocks are computed again.\n", needs, len(again))
+	}
 	if cost := s.cost(parameters); r.place.Device() == nil && cost > time.Hour {
 		fmt.Printf("On a CPU like this one it takes about %s; -preset minute takes about one.\n", spell(cost))
 	}

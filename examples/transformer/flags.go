@@ -32,6 +32,7 @@ type options struct {
 	yes         bool   // to a training of days
 	place       train.PlaceConfig
 	page        page.Address    // where a browser sees the run; empty for nowhere
+	memory      train.Bytes     // of a step, 0 for no limit
 	explicit    func(*settings) // repeats on other settings what flags said
 }
 
@@ -48,7 +49,7 @@ var groups = []cli.Group{
 		"steps", "batch", "accumulation", "rate", "min-rate", "warmup", "decay-steps", "beta2", "decay", "clip", "go-back", "seed", "yes",
 	}},
 	{Title: "looking", Flags: []string{"serve", "eval-every", "eval-batches", "checkpoint-every"}},
-	{Title: "machines", Flags: []string{"device", "gpus", "share", "shard", "lost"}},
+	{Title: "machines", Flags: []string{"device", "gpus", "share", "shard", "lost", "memory"}},
 }
 
 // uses are examples for help.
@@ -99,6 +100,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.Var(&o.page, "serve", "show the run in a browser of this machine, at "+string(page.DefaultAddress)+", or at a `host:port` by -serve=host:port")
 	o.place.Flags(flags)
 	o.place.LostFlag(flags)
+	flags.Var(&o.memory, "memory", "`bytes` that a step may take on each device, such as 24G: parts of the model are computed again where it needs more (default: no limit)")
 	register(flags, &s)
 	err := cli.Parse(flags, args, otherNames, "data")
 	switch {

@@ -88,7 +88,7 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 	// The loop ties it together: it takes steps, evaluates, and writes checkpoints, from which a
 	// resumed run goes on.
 	loop, err := train.NewLoop(train.LoopConfig{
-		Place: place,
+		Place: place, Memory: o.memory,
 		Model: s.model(r.text.tokenizer.Size()), Parameters: parameters,
 		Data:      r.text.training,
 		Optimizer: train.AdamW{Beta2: s.Beta2, WeightDecay: s.Decay},
@@ -111,7 +111,7 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 	if err := r.resume(loop, o); err != nil {
 		return err
 	}
-	r.announce(s, nn.Count(loop.Parameters()))
+	r.announce(s, loop)
 	end, err := loop.Run(ctx)
 	return r.conclude(ctx, end, err, writer)
 }
