@@ -60,6 +60,6 @@ func ExampleWritePlan_change() {
 	// 1  SwiGLUMLP            gate up down lora_a lora_b 0       1                            0            change of gate
 	// 2  Mean                 1                                  2*                           1
 	// 3  Mean.dx                                                 3.dx
-	// 4  RMSNorm.again        gamma 3.dx                         4
+	// 4  RMSNorm.again        gamma                              4
 	// 5  SwiGLUMLP.gradients  gate up down lora_a lora_b 4 3.dx  5.da of gate* 5.db of gate*  4 3.dx       change of gate
 }
