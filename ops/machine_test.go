@@ -52,3 +52,35 @@ func TestRunErrorNamesTheInput(t *testing.T) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
+
+// Two inputs whose names hash alike are one to a tapeMachine, which then adds a vector to itself.
+func TestMachineRefusesNodesOfOneHash(t *testing.T) {
+	sum := func(a, b string) (g *gorgonia.ExprGraph, sum, x, y *gorgonia.Node) {
+		g = gorgonia.NewGraph()
+		input := func(name string, value ...float64) *gorgonia.Node {
+			return gorgonia.NewVector(g, tensor.Float64, gorgonia.WithShape(2), gorgonia.WithName(name), gorgonia.WithValue(tensor.New(tensor.WithBacking(value))))
+		}
+		x, y = input(a, 1, 2), input(b, 10, 20)
+		return g, gorgonia.Must(ops.Add(x, y)), x, y
+	}
+	g, _, x, y := sum("x682451501", "x867542288")
+	if x.Hashcode() != y.Hashcode() {
+		t.Fatalf("the hashes are %#x and %#x, this test needs two names of one", x.Hashcode(), y.Hashcode())
+	}
+	_, err := ops.NewMachine(g)
+	if err == nil || !strings.Contains(err.Error(), `"x682451501" and "x867542288" have one hash`) && !strings.Contains(err.Error(), `"x867542288" and "x682451501" have one hash`) {
+		t.Errorf("the error is %v, it needs to name both", err)
+	}
+	g, total, _, _ := sum("x682451501", "another")
+	vm, err := ops.NewMachine(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	if got := total.Value().Data().([]float64); got[0] != 11 || got[1] != 22 {
+		t.Errorf("the sum is %v, it needs to be 11 and 22", got)
+	}
+}
