@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -11,9 +12,11 @@ import (
 // bertFamily is where families of BERT's shape differ: in names, mostly.
 type bertFamily struct {
 	base    string // of the encoder, with a dot behind it
+	embnorm string // that of the embeddings; empty for embeddings.LayerNorm
 	block   blockNames
-	pooled  bool           // the model without a head has a pooler
-	padding map[string]int // see architecture
+	links   func(base string, i int, b *nn.BlockConfig) []link // of block i; nil for what block says
+	pooled  bool                                               // the model without a head has a pooler
+	padding map[string]int                                     // see architecture
 
 	pooler, classifier    string // of a classifier
 	transform, norm, bias string // of the head for masked tokens
@@ -127,7 +130,7 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 	if text.Types > 0 {
 		links = append(links, table(f.base+"embeddings.token_type_embeddings.weight", "types.weight", text.Types, width))
 	}
-	links = append(links, layerNorm(f.base+"embeddings.LayerNorm", "embnorm", width)...)
+	links = append(links, layerNorm(f.base+cmp.Or(f.embnorm, "embeddings.LayerNorm"), "embnorm", width)...)
 	if width != dim {
 		links = append(links, linear(f.base+"embeddings_project", "project", width, dim)...)
 	}
@@ -135,7 +138,11 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 		links = append(links, table(f.base+"encoder.relative_attention_bias.weight", "distances.weight", d.Buckets, e.Block.Attention.Heads))
 	}
 	for i := range e.Layers {
-		links = append(links, f.block.links(f.base, i, dim, e.Block.Hidden)...)
+		if f.links != nil {
+			links = append(links, f.links(f.base, i, &e.Block)...)
+		} else {
+			links = append(links, f.block.links(f.base, i, dim, e.Block.Hidden)...)
+		}
 	}
 	a := &architecture{prefix: f.base, padding: f.padding, unused: []string{"embeddings.position_ids"}, heads: []string{f.classifier, "classifier", "qa_outputs"}}
 	switch kind {

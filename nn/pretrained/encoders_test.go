@@ -35,6 +35,10 @@ var encoders = []string{
 	"modernbert",
 	"modernbert-masked",
 	"gemma3-both",
+	"nomic",
+	"nomic-masked",
+	"nomic-classes",
+	"nomic-tokens",
 }
 
 var visions = []string{"vit", "vit-classes", "dinov2", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated"}

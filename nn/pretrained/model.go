@@ -134,6 +134,7 @@ var families = map[string]func(*config, int) *architecture{
 	"modernbert":            modernBERT,
 	"mpnet":                 mpnet,
 	"mpt":                   mpt,
+	"nomic_bert":            nomicBERT,
 	"olmo":                  olmo,
 	"olmo2":                 olmo2,
 	"olmo3":                 olmo3,

@@ -7,6 +7,7 @@ golden.json has the input, what transformers makes of it, and the norm of the gr
 by each tensor. Of texts, padding stands on the left, in the middle and on the right; what stands at it is left out.
 """
 
+import itertools
 import json
 import pathlib
 import sys
@@ -51,6 +52,15 @@ texts = {
     "mpnet-classes": lambda: tf.MPNetForSequenceClassification(tf.MPNetConfig(**beyond, num_labels=3)),
     "modernbert": lambda: tf.ModernBertModel(tf.ModernBertConfig(**modern, layer_types=["full_attention", "sliding_attention", "full_attention"])),
     "modernbert-masked": lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(**modern, classifier_activation="silu")),
+}
+nomic = dict(
+    common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=16, pad_token_id=1)
+texts |= {
+    "nomic": lambda: tf.NomicBertModel(tf.NomicBertConfig(**nomic)),
+    "nomic-masked": lambda: tf.NomicBertForMaskedLM(tf.NomicBertConfig(**nomic)),
+    "nomic-classes": lambda: tf.NomicBertForSequenceClassification(tf.NomicBertConfig(**nomic, num_labels=3)),
+    "nomic-tokens": lambda: tf.NomicBertForTokenClassification(tf.NomicBertConfig(
+        **nomic, hidden_act="gelu", head_dim=8, type_vocab_size=1, num_labels=5)),
 }
 causal_less = dict(
     common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16, head_dim=8,
@@ -172,9 +182,9 @@ def gradients(model, path):
     norms = {}
     for name, stored in safetensors.torch.load_file(path).items():
         same = [[p] for p in model.parameters() if p.shape == stored.shape and torch.equal(p, stored)]
-        if not same:  # two that lie one behind the other in the file
-            fits = [p for p in model.parameters() if p.dim() == stored.dim() and p.shape[1:] == stored.shape[1:]]
-            same = [[p, q] for p in fits for q in fits if torch.equal(torch.cat([p, q]), stored)]
+        fits = [p for p in model.parameters() if p.dim() == stored.dim() and p.shape[1:] == stored.shape[1:]]
+        for count in (2, 3):  # some lie one behind the other in the file
+            same = same or [list(ps) for ps in itertools.product(fits, repeat=count) if torch.equal(torch.cat(ps), stored)]
         assert len(same) == 1, name
         norms[name] = sum(0.0 if p.grad is None else p.grad.double().norm().item() ** 2 for p in same[0]) ** 0.5
     return norms
