@@ -44,7 +44,7 @@ func open(interrupts <-chan os.Signal, s settings, out, notes io.Writer) (*conve
 		c.options.Sampler.Temperature = s.temperature
 	}
 	c.options.MaxTokens, c.options.Sampler.Seed = s.tokens, s.seed
-	c.decoder.Decoder, err = c.model.NewDecoder(s.context)
+	c.decoder.Decoder, err = c.model.NewDecoder(c.model.Capacity)
 	return c, err
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -16,7 +18,7 @@ func conversing(t *testing.T, chat bool, s settings) (c *conversation, out, note
 	t.Helper()
 	interrupts = make(chan os.Signal, 2)
 	out, notes = &bytes.Buffer{}, &bytes.Buffer{}
-	s.model = serve.ModelConfig{Folder: smallmodel.Llama(t, chat), Device: "cpu"}
+	s.model.Folder, s.model.Device = smallmodel.Llama(t, chat), "cpu"
 	c, err := open(interrupts, s, out, notes)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +29,7 @@ func conversing(t *testing.T, chat bool, s settings) (c *conversation, out, note
 // A conversation has its commands. What goes beside the answers is not among them.
 func TestTalk(t *testing.T) {
 	lines := []string{"hello", "", "/what", "and you?", "/system Be brief.", "hello", "/quit", "never"}
-	c, out, notes, _ := conversing(t, true, settings{tokens: 8, context: 128, temperature: 0})
+	c, out, notes, _ := conversing(t, true, settings{tokens: 8, model: serve.ModelConfig{Context: 128}, temperature: 0})
 	if err := c.talk(strings.NewReader(strings.Join(lines, "\n"))); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +39,7 @@ func TestTalk(t *testing.T) {
 	if !strings.Contains(notes.String(), "There is no command /what") || strings.Contains(out.String(), ">") {
 		t.Errorf("beside the answers it says:\n%s", notes)
 	}
-	c, _, _, _ = conversing(t, true, settings{tokens: 8, context: 128, temperature: 0})
+	c, _, _, _ = conversing(t, true, settings{tokens: 8, model: serve.ModelConfig{Context: 128}, temperature: 0})
 	if err := c.talk(strings.NewReader("hello\n/reset\n")); err != nil || len(c.messages) != 0 {
 		t.Errorf("after /reset %d messages are kept: %v", len(c.messages), err)
 	}
@@ -45,9 +47,9 @@ func TestTalk(t *testing.T) {
 
 // What the decoder keeps of a conversation changes no answer.
 func TestKeeping(t *testing.T) {
-	c, out, _, _ := conversing(t, true, settings{tokens: 8, context: 128, temperature: 1, seed: 5})
+	c, out, _, _ := conversing(t, true, settings{tokens: 8, model: serve.ModelConfig{Context: 128}, temperature: 1, seed: 5})
 	for i, question := range []string{"hello", "and you?", "why?"} {
-		fresh, want, _, _ := conversing(t, true, settings{tokens: 8, context: 128, temperature: 1, seed: 5 + uint64(i)})
+		fresh, want, _, _ := conversing(t, true, settings{tokens: 8, model: serve.ModelConfig{Context: 128}, temperature: 1, seed: 5 + uint64(i)})
 		fresh.messages = slices.Clone(c.messages)
 		out.Reset()
 		if err := errors.Join(c.ask(question), fresh.ask(question)); err != nil {
@@ -62,7 +64,7 @@ func TestKeeping(t *testing.T) {
 // A full context forgets what is oldest and says so; a question that is too long is an error, and is
 // not kept.
 func TestFullContext(t *testing.T) {
-	c, _, notes, _ := conversing(t, true, settings{tokens: 10, context: 96, temperature: 0})
+	c, _, notes, _ := conversing(t, true, settings{tokens: 10, model: serve.ModelConfig{Context: 96}, temperature: 0})
 	for range 6 {
 		if err := c.ask("who are you?"); err != nil {
 			t.Fatal(err)
@@ -79,7 +81,7 @@ func TestFullContext(t *testing.T) {
 
 // An interrupt stops an answer, and between answers the conversation.
 func TestInterrupts(t *testing.T) {
-	c, _, _, interrupts := conversing(t, true, settings{context: 128, temperature: 0})
+	c, _, _, interrupts := conversing(t, true, settings{model: serve.ModelConfig{Context: 128}, temperature: 0})
 	stops := &stopper{interrupts: interrupts}
 	c.out = stops
 	if err := c.ask("hello"); err != nil && !errors.Is(err, errInterrupted) {
@@ -112,15 +114,30 @@ func (s *stopper) Write(p []byte) (int, error) {
 }
 
 func TestOnce(t *testing.T) {
-	c, out, notes, _ := conversing(t, true, settings{tokens: 5, context: 128, temperature: 0, system: "Be brief."})
+	c, out, notes, _ := conversing(t, true, settings{tokens: 5, model: serve.ModelConfig{Context: 128}, temperature: 0, system: "Be brief."})
 	if err := c.once("hello"); err != nil || out.Len() == 0 || !strings.Contains(notes.String(), "(cut after 5 tokens)") {
 		t.Errorf("one question gives %q, %q and %v", out, notes, err)
 	}
 	if err := c.once(" \n"); err == nil {
 		t.Error("no question is no error")
 	}
-	c, _, _, _ = conversing(t, false, settings{context: 128})
+	c, _, _, _ = conversing(t, false, settings{model: serve.ModelConfig{Context: 128}})
 	if err := c.once("hello"); err == nil || !strings.Contains(err.Error(), "the model has no template of conversations") {
 		t.Errorf("without a template the error is %v", err)
+	}
+}
+
+// A wrong flag is answered by the one that was probably meant, and help is in groups.
+func TestFlags(t *testing.T) {
+	s, question, err := parse(strings.Fields("-max-tokens 5 what is it"), io.Discard)
+	if err != nil || s.tokens != 5 || question != "what is it" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, _, err := parse(strings.Fields("-temp 1"), io.Discard); err == nil || !strings.Contains(err.Error(), "did you mean -temperature?") {
+		t.Errorf("the error is %v, it needs \"did you mean -temperature?\"", err)
+	}
+	var help strings.Builder
+	if _, _, err := parse([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "\nthe model\n") || strings.Contains(help.String(), "\nmore\n") {
+		t.Errorf("help is %v, %s", err, help.String())
 	}
 }

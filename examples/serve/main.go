@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/nn/pretrained"
 	"github.com/stheno-ml/stheno/train/embed"
@@ -29,27 +31,66 @@ import (
 )
 
 type settings struct {
-	model                    serve.ModelConfig
-	api                      openai.Config
-	address, embedder        string
-	places, context, waiting int
-	grace                    time.Duration
+	model             serve.ModelConfig
+	api               openai.Config
+	address, embedder string
+	places, waiting   int
+	grace             time.Duration
+}
+
+// groups are the flags as help shows them.
+var groups = []cli.Group{
+	{Title: "the model", Flags: []string{"model", "weights", "context", "device", "name", "embedder"}},
+	{Title: "who is answered", Flags: []string{"address", "places", "waiting"}},
+	{Title: "limits", Flags: []string{"max-tokens", "max-body", "max-time", "grace"}},
+}
+
+// uses are examples for help.
+var uses = []string{
+	"go run ./examples/serve -model hub:HuggingFaceTB/SmolLM2-135M-Instruct",
+	"go run ./examples/serve -model qwen3.gguf -weights int8 -places 16",
+	"STHENO_API_KEY=secret go run ./examples/serve -model gemma -address :8080",
+}
+
+// otherNames are names of flags in other programs.
+var otherNames = map[string]string{
+	"m": "model", "model-path": "model", "ctx": "context", "ctx-size": "context", "max-model-len": "context", "host": "address",
+	"port": "address", "listen": "address", "parallel": "places", "max-num-seqs": "places", "served-model-name": "name", "alias": "name",
+	"dtype": "weights", "quantization": "weights", "gpu": "device", "embedding": "embedder", "timeout": "max-time",
+}
+
+// parse reads the flags.
+func parse(args []string, screen io.Writer) (settings, error) {
+	s := settings{model: serve.ModelConfig{Screen: screen}, api: openai.Config{Key: os.Getenv("STHENO_API_KEY")}}
+	f := flag.NewFlagSet("serve", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	s.model.Flags(f)
+	f.StringVar(&s.address, "address", "localhost:8080", "where to listen")
+	f.StringVar(&s.api.Name, "name", "", "what requests call the model; empty for the last part of its folder's or hub's name")
+	f.StringVar(&s.embedder, "embedder", "", "a model for embeddings: its folder, or hub:NAME")
+	f.IntVar(&s.places, "places", 8, "how many texts are written at once")
+	f.IntVar(&s.waiting, "waiting", 0, "how many texts may wait for a place; 0 for 4 a place")
+	f.IntVar(&s.api.Limits.Tokens, "max-tokens", 0, "how many tokens a text may have; 0 for as many as fit")
+	f.Int64Var(&s.api.Limits.Body, "max-body", 4<<20, "how many bytes a request may have")
+	f.DurationVar(&s.api.Limits.Time, "max-time", 10*time.Minute, "how long a request may take")
+	f.DurationVar(&s.grace, "grace", 30*time.Second, "how long answers may still take when the program is to end")
+	err := cli.Parse(f, args, otherNames, "model")
+	if errors.Is(err, flag.ErrHelp) {
+		cli.Help(screen, f, "serve answers OpenAI's clients by a published model, many at once.\n", uses, groups)
+	}
+	return s, err
 }
 
 func main() {
-	s := settings{model: serve.ModelConfig{Screen: os.Stderr}, api: openai.Config{Key: os.Getenv("STHENO_API_KEY")}}
-	s.model.Flags(flag.CommandLine)
-	flag.StringVar(&s.address, "address", "localhost:8080", "where to listen")
-	flag.StringVar(&s.api.Name, "name", "", "what requests call the model; empty for the last part of its folder's or hub's name")
-	flag.StringVar(&s.embedder, "embedder", "", "a model for embeddings: its folder, or hub:NAME")
-	flag.IntVar(&s.places, "places", 8, "how many texts are written at once")
-	flag.IntVar(&s.context, "context", 2048, "tokens of a text with its prompt; 0 for the model's context")
-	flag.IntVar(&s.waiting, "waiting", 0, "how many texts may wait for a place; 0 for 4 a place")
-	flag.IntVar(&s.api.Limits.Tokens, "max-tokens", 0, "how many tokens a text may have; 0 for as many as fit")
-	flag.Int64Var(&s.api.Limits.Body, "max-body", 4<<20, "how many bytes a request may have")
-	flag.DurationVar(&s.api.Limits.Time, "max-time", 10*time.Minute, "how long a request may take")
-	flag.DurationVar(&s.grace, "grace", 30*time.Second, "how long answers may still take when the program is to end")
-	flag.Parse()
+	s, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "serve:", err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	listening := func(a net.Addr, name string) { fmt.Fprintf(os.Stderr, "%s is at http://%s/v1\n", name, a) }
@@ -71,7 +112,7 @@ func run(ctx context.Context, s settings, listening func(net.Addr, string)) erro
 	if err != nil {
 		return err
 	}
-	decoder, err := m.NewBatchDecoder(s.places, s.context)
+	decoder, err := m.NewBatchDecoder(s.places, m.Capacity)
 	if err != nil {
 		return err
 	}

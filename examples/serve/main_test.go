@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"io"
 	"net"
 	"net/http"
@@ -18,7 +20,7 @@ import (
 func TestServe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s := settings{
-		model: serve.ModelConfig{Folder: smallmodel.Llama(t, true), Device: "cpu"}, address: "localhost:0", places: 2, context: 128, grace: time.Hour,
+		model: serve.ModelConfig{Folder: smallmodel.Llama(t, true), Device: "cpu", Context: 128}, address: "localhost:0", places: 2, grace: time.Hour,
 		embedder: "../../train/embed/testdata/bert",
 	}
 	s.api.Name, s.api.Key = "small", "secret"
@@ -73,11 +75,26 @@ func TestServeErrors(t *testing.T) {
 		{model: serve.ModelConfig{Folder: t.TempDir(), Device: "cpu"}},
 		{model: serve.ModelConfig{Folder: folder, Device: "cpu", Weights: "int3"}},
 		{model: serve.ModelConfig{Folder: folder, Device: "cpu"}},                                              // no places
-		{model: serve.ModelConfig{Folder: folder, Device: "cpu"}, places: 1, context: 999},                     // more than the model's
-		{model: serve.ModelConfig{Folder: folder, Device: "cpu"}, places: 1, context: 9, address: "nowhere:x"}, //
+		{model: serve.ModelConfig{Folder: folder, Device: "cpu", Context: 999}, places: 1},                     // more than the model's
+		{model: serve.ModelConfig{Folder: folder, Device: "cpu", Context: 9}, places: 1, address: "nowhere:x"}, //
 	} {
 		if err := run(t.Context(), s, func(net.Addr, string) { t.Error("it listens") }); err == nil {
 			t.Errorf("%+v is no error", s)
 		}
+	}
+}
+
+// A wrong flag is answered by the one that was probably meant, and help is in groups.
+func TestFlags(t *testing.T) {
+	s, err := parse(strings.Fields("-places 5"), io.Discard)
+	if err != nil || s.places != 5 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := parse(strings.Fields("-port 80"), io.Discard); err == nil || !strings.Contains(err.Error(), "did you mean -address?") {
+		t.Errorf("the error is %v, it needs \"did you mean -address?\"", err)
+	}
+	var help strings.Builder
+	if _, err := parse([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "\nthe model\n") || strings.Contains(help.String(), "\nmore\n") {
+		t.Errorf("help is %v, %s", err, help.String())
 	}
 }

@@ -350,6 +350,14 @@ func build[T any](m *Model, s *nn.Scope, otherwise string) *T {
 	return model
 }
 
+// Context is the longest text that the model takes, in tokens, 0 if there is no limit. It needs to be
+// one that writes.
+func (m *Model) Context() (int, error) {
+	s := nn.NewScope(gorgonia.NewGraph(), m.parameters)
+	longest := m.decoder(0).Model(s).Context()
+	return longest, s.Err()
+}
+
 // NewDecoder is a decoder of a language model, which predicts token after token and keeps what
 // attention has seen. Capacity is how many tokens it looks back to; 0 means the model's context,
 // whose cache may be large.

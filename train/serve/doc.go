@@ -9,7 +9,7 @@
 // A [Scheduler] joins requests that come at any time into the batch of one decoder. A text that ends,
 // or whose reader leaves, makes room for the next while the others go on:
 //
-//	decoder, err := m.NewBatchDecoder(16, 2048)
+//	decoder, err := m.NewBatchDecoder(16, m.Capacity)
 //	s, err := serve.NewScheduler(serve.SchedulerConfig{Decoder: decoder, Tokenizer: m.Tokenizer})
 //	go s.Run(ctx)
 //	err = s.Generate(ctx, prompt, m.Options, func(t sample.Token) error { fmt.Print(t.Text); return nil })

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,8 @@ type Model struct {
 	// Options are what the model's generation_config.json asks for, and the tokens that end an
 	// answer. MaxTokens is 0.
 	Options sample.Options
+	// Capacity is how many tokens a text has room for, with its prompt: what the config asks for.
+	Capacity int
 }
 
 // Tokenizer is a model's tokenizer. The special tokens that a model writes, such as one that ends an
@@ -60,6 +63,9 @@ type ModelConfig struct {
 	Device string
 	// Weights is what weights are kept in: bfloat16 (empty), float16, float32, int8, int4 or nf4.
 	Weights string
+	// Context is how many tokens a text may have, with its prompt. 0 means 2,048, or the model's
+	// context where that is shorter.
+	Context int
 	// Screen, if it is not nil, is told of what is downloaded and read.
 	Screen io.Writer
 }
@@ -67,6 +73,7 @@ type ModelConfig struct {
 // Flags adds flags for what there is to choose to a set.
 func (c *ModelConfig) Flags(f *flag.FlagSet) {
 	f.StringVar(&c.Folder, "model", c.Folder, "the model's folder, or hub:NAME or hub:NAME@REVISION, or a GGUF file")
+	f.IntVar(&c.Context, "context", c.Context, "tokens of a text with its prompt (default: 2048, or the model's context if that is shorter)")
 	f.StringVar(&c.Device, "device", "auto", "auto, cpu or cuda")
 	f.StringVar(&c.Weights, "weights", "bfloat16", "what weights are kept in: "+strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
 }
@@ -107,7 +114,34 @@ func Open(ctx context.Context, c ModelConfig) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", m.Folder(), err)
 	}
 	m.Options.MaxTokens = 0
+	if err := m.fit(c.Context); err != nil {
+		return nil, err
+	}
 	return m, nil
+}
+
+// usualCapacity is how many tokens there is room for where nobody says.
+const usualCapacity = 2048
+
+// fit finds how many tokens a text has room for.
+func (m *Model) fit(context int) error {
+	longest, err := m.Context()
+	if err != nil {
+		return err
+	}
+	if longest == 0 { // no limit
+		longest = math.MaxInt
+	}
+	switch {
+	case context < 0:
+		return fmt.Errorf("context (-context) is %d, it needs to be positive, or 0 for %d or what the model takes", context, usualCapacity)
+	case context > longest:
+		return fmt.Errorf("context (-context) is %d, the model in %s takes at most %d tokens", context, m.Folder(), longest)
+	case context == 0:
+		context = min(usualCapacity, longest)
+	}
+	m.Capacity = context
+	return nil
 }
 
 // readFolder reads what lies beside the weights in a folder.

@@ -75,3 +75,19 @@ func TestOpenGGUF(t *testing.T) {
 		}
 	}
 }
+
+// A text has room for what was asked for, or by default for as much as the model takes.
+func TestCapacity(t *testing.T) {
+	folder := smallmodel.Llama(t, true) // takes 128
+	for context, want := range map[int]int{0: 128, 100: 100, 128: 128} {
+		m, err := serve.Open(t.Context(), serve.ModelConfig{Folder: folder, Device: "cpu", Context: context})
+		if err != nil || m.Capacity != want {
+			t.Fatalf("context %d: %+v, %v, it needs room for %d", context, m, err, want)
+		}
+	}
+	for context, want := range map[int]string{129: "takes at most 128 tokens", -1: "needs to be positive"} {
+		if _, err := serve.Open(t.Context(), serve.ModelConfig{Folder: folder, Device: "cpu", Context: context}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("context %d: the error is %v, it needs %q", context, err, want)
+		}
+	}
+}

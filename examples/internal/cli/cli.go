@@ -54,14 +54,19 @@ func Help(w io.Writer, flags *flag.FlagSet, about string, examples []string, gro
 	}
 }
 
-// Parse parses flags. The error of a flag that does not exist names the one that was probably meant:
-// others are names that other programs have, with ours. One of an argument that is no flag says
-// which flag takes files, if the argument is one.
+// Parse parses flags as [Flags] does, where nothing but flags is allowed. The error of an argument
+// that is none says which flag takes files, if the argument is one.
 func Parse(flags *flag.FlagSet, args []string, others map[string]string, file string) error {
-	err := flags.Parse(args)
-	if err == nil && flags.NArg() > 0 {
-		return argument(flags, flags.Arg(0), file)
+	if err := Flags(flags, args, others); err != nil || flags.NArg() == 0 {
+		return err
 	}
+	return argument(flags, flags.Arg(0), file)
+}
+
+// Flags parses flags. The error of a flag that does not exist names the one that was probably meant:
+// others are names that other programs have, with ours.
+func Flags(flags *flag.FlagSet, args []string, others map[string]string) error {
+	err := flags.Parse(args)
 	if err == nil || err == flag.ErrHelp {
 		return err
 	}
