@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	quantisation = "quantization_config" // the field of config.json
-
 	nf4State = ".quant_state.bitsandbytes__nf4"
 	// maxState is how many bytes the JSON of a weight's state may have.
 	maxState = 1 << 16
@@ -25,51 +23,31 @@ const (
 	nf4Nested = 256 // scales that share a factor
 )
 
-// quantiser is how the weights of files are quantised.
-type quantiser int
-
-const (
-	notQuantised quantiser = iota
-	inNF4                  // of linear layers, by bitsandbytes
-	inMXFP4                // of experts
-)
-
-// quantised reads how weights are quantised. Which of them are, and of NF4 whether their scales are
-// quantised too, the files say.
-func (c *config) quantised() quantiser {
-	q := c.object(quantisation)
-	if q == nil {
-		return notQuantised
-	}
-	defer c.join(q)
-	if q.string("quant_method", "") == "mxfp4" {
-		q.strings("modules_to_not_convert")
-		return inMXFP4
-	}
-	one := func(name, otherwise string, of ...string) {
-		if have := q.string(name, otherwise); !slices.Contains(of, have) {
-			q.fail("field %s is %q, it needs to be %s", q.within+name, have, strings.Join(of, ", "))
+// bitsAndBytes reads the config of bitsandbytes. Whether scales are quantised too, the files say.
+func bitsAndBytes(q *config) quantiser {
+	eight := q.bool("load_in_8bit", false)
+	if !eight {
+		if !q.bool("load_in_4bit", false) {
+			q.fail("field %sload_in_4bit is false, it or load_in_8bit needs to be true", q.within)
 		}
+		q.oneOf("bnb_4bit_quant_type", "fp4", "nf4") // which is what a config without it means
+		q.oneOf("bnb_4bit_quant_storage", "uint8", "uint8")
 	}
-	one("quant_method", "", "bitsandbytes")
-	if !q.bool("load_in_4bit", false) {
-		q.fail("field %sload_in_4bit is false, only true is supported", q.within)
-	}
-	needs(q, "load_in_8bit", false)
-	one("bnb_4bit_quant_type", "fp4", "nf4") // which is what a config without it means
-	one("bnb_4bit_quant_storage", "uint8", "uint8")
 	// What layers compute in, Options.Compute says here.
-	one("bnb_4bit_compute_dtype", "float32", "float32", "bfloat16", "float16")
+	q.oneOf("bnb_4bit_compute_dtype", "float32", "float32", "bfloat16", "float16")
 	q.bool("bnb_4bit_use_double_quant", false)
 	q.strings("llm_int8_skip_modules")
-	for _, name := range []string{
-		"_load_in_4bit", "_load_in_8bit", // the same as those without the line
-		// Of weights of eight bits.
-		"llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "llm_int8_threshold",
-	} {
-		q.read[name] = true
+	// The first two are the same as those without the line. The others are of how layers compute, and
+	// of the weights of another type.
+	q.passOver("_load_in_4bit", "_load_in_8bit", "load_in_4bit", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight",
+		"llm_int8_threshold", "bnb_4bit_quant_type", "bnb_4bit_quant_storage")
+	if eight {
+		if q.bool("load_in_4bit", false) {
+			q.fail("fields %sload_in_4bit and load_in_8bit are true, only one may be", q.within)
+		}
+		return (*weights).joinInt8
 	}
-	return inNF4
+	return (*weights).joinNF4
 }
 
 // nf4Tensor is a matrix that bitsandbytes has quantised: its elements, row by row, in blocks that
@@ -270,14 +248,7 @@ func (t nf4Tensor) read(first int, to []byte) error {
 			code >>= 4
 		}
 		x := packed.NF4Table[code&15] * scales[at/nf4Block-block]
-		switch t.dtype {
-		case kernels.F16:
-			binary.NativeEndian.PutUint16(to[2*i:], uint16(kernels.ToFloat16(x)))
-		case kernels.BF16:
-			binary.NativeEndian.PutUint16(to[2*i:], uint16(kernels.ToBFloat16(x)))
-		default:
-			binary.NativeEndian.PutUint32(to[4*i:], math.Float32bits(x))
-		}
+		put(to, i, t.dtype, x)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func TestConfigErrors(t *testing.T) {
 		{"gpt2", "add_cross_attention", `true`, "field add_cross_attention is true, only false is supported"},
 		{"gpt2", "tie_word_embeddings", `false`, "field tie_word_embeddings is false, only true is supported"},
 		{"llama3", "hidden_size", `null`, "field hidden_size is missing"},
-		{"llama3", "quantization_config", `{"bits":4}`, `field quantization_config.quant_method is "", it needs to be bitsandbytes`},
+		{"llama3", "quantization_config", `{"bits":4}`, `field quantization_config.quant_method is "", it needs to be awq, bitsandbytes, compressed-tensors`},
 		{"llama3", "rms_norm_eps", `-1`, "field rms_norm_eps is -1, it cannot be negative"},
 		{"llama3", "rms_norm_eps", `1e308`, "field rms_norm_eps is 1e+308, it needs to be a number that a float32 holds"},
 		{"llama3", "rope_parameters", `{"rope_type": "default", "rope_theta": 0}`, "field rope_theta is 0, it needs to be positive"},

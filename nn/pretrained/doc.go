@@ -96,17 +96,28 @@
 // first two Gemmas. With Weights of ops.Int8 or ops.Int4, tensors of Q8_0 or Q4_0 are kept as they
 // are. [Model.Metadata] has the file's tokenizer, which tokenizer.FromGGUF makes.
 //
-// # Folders of four bits
+// # Quantised folders
 //
-// Folders that transformers wrote with bitsandbytes, load_in_4bit and the type nf4, are read like
-// others: their weights are widened to the numbers that bitsandbytes computes with, rounded to the
-// type that they had before. Options.Weights of ops.NF4 keeps the codes and scales of the file
-// where the scales are quantised too (bnb_4bit_use_double_quant), and does not round what they
-// stand for; other weights are packed again. [Model.Save] writes them wide. Codes of eight bits,
-// the type fp4, and other ways to quantise are refused.
+// Folders whose weights others have quantised are read like the rest. Weights are widened while they
+// are read, some rows at a time, to the numbers that they count as:
 //
-// The MXFP4 of gpt-oss' experts is read too: it becomes float32, or with Options.Weights of
-// ops.BFloat16 stays what it is, in 16 bits. Experts are not kept in fewer bits.
+//   - gptq of 2, 4 and 8 bits, in both formats of zeros, with groups in any order (desc_act);
+//   - awq of 4 bits, version gemm;
+//   - fp8, DeepSeek's, a scale for blocks of any size or for a tensor;
+//   - compressed-tensors of FP8 (float-quantized), a scale for a tensor, a row or a block;
+//   - bitsandbytes of 8 bits, and of 4 bits of the type nf4;
+//   - mxfp4 of gpt-oss' experts.
+//
+// They count as rounded to the type of their scales; nf4 as rounded to the type that weights had
+// before. Activations are not quantised, whatever a config says. Options.Weights packs what was
+// widened. ops.NF4 keeps the codes and scales of nf4 as they are where the scales are quantised too
+// (bnb_4bit_use_double_quant), and does not round what they stand for. MXFP4 becomes float32, or with
+// Options.Weights of ops.BFloat16 stays what it is, in 16 bits; experts are not kept in fewer bits.
+// [Model.Save] writes all of them wide.
+//
+// Refused by the name of the field or tensor are other methods, such as fp4, marlin, awq's gemv,
+// integers of compressed-tensors and GPTQ's modules that differ (dynamic), and the weights of GPT-2's
+// Conv1D.
 //
 // # Trust
 //

@@ -247,8 +247,8 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 		if info.dtype == kernels.NoDType {
 			return nil, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, info.called)
 		}
-		if _, quantised := found.(nf4Tensor); quantised && l.linear && !l.transposed {
-			return nil, fmt.Errorf("tensor %q is the NF4 of a Conv1D, which is not supported", name)
+		if isConv(found, l) {
+			return nil, fmt.Errorf("tensor %q is the %s of a Conv1D, which is not supported", name, info.called)
 		}
 		used[name] = true
 		list = append(list, source{l, found, name, info.dtype, info.bytes})
@@ -366,14 +366,10 @@ func readFolder(folder string, a *architecture, kept keeping, progress func(done
 		return nil, err
 	}
 	defer w.close()
-	switch a.quantised {
-	case inNF4:
-		err = w.joinNF4()
-	case inMXFP4:
-		err = w.joinMXFP4()
-	}
-	if err != nil {
-		return nil, err
+	if a.quantised != nil {
+		if err := a.quantised(w); err != nil {
+			return nil, err
+		}
 	}
 	return w.parameters(a, kept, progress)
 }

@@ -15,7 +15,11 @@ func FuzzConfig(f *testing.F) {
 	if err != nil || len(paths) == 0 {
 		f.Fatalf("there are no configs: %v", err)
 	}
-	for _, path := range paths {
+	others, err := filepath.Glob("testdata/quantised/*/config.json")
+	if err != nil || len(others) == 0 {
+		f.Fatalf("there are no quantised configs: %v", err)
+	}
+	for _, path := range append(paths, others...) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

@@ -83,7 +83,7 @@ type architecture struct {
 	heads     []string // the modules that make logits of tokens or classes
 	// weights is the file of the tensors; empty for model.safetensors or what its index lists.
 	weights   string
-	quantised quantiser
+	quantised quantiser             // nil where nothing is
 	stored    tensor.Dtype          // what most numbers of the files are, once they were read
 	build     func(s *nn.Scope) any // an *nn.LanguageModel, *nn.Encoder, *nn.Contrastive or *nn.EncoderDecoder
 	decoder   *decoder              // what it was made of; nil for another
