@@ -90,6 +90,40 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// The types that are read and not written count as they do in llama.cpp's own package, to the bit.
+func TestReadOnlyTypes(t *testing.T) {
+	var want map[string][]float32
+	text, err := os.ReadFile("testdata/more.json")
+	if err == nil {
+		err = json.Unmarshal(text, &want)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Open("testdata/more.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if n := len(f.Tensors()); n != len(want) || n != 8 {
+		t.Errorf("there are %d tensors, want %d", n, len(want))
+	}
+	for _, info := range f.Tensors() {
+		have := make([]float32, info.Elements())
+		if err := f.Elements(info.Name, 0, have); err != nil {
+			t.Fatal(err)
+		}
+		if info.Type.String() != info.Name || !slices.Equal(have, want[info.Name]) {
+			t.Errorf("%s is read as %v, %v", info.Name, info.Type, have)
+		}
+		block := info.Type.Block()
+		err := info.Type.Encode(make([]byte, info.Type.Bytes(block)), make([]float32, block))
+		if err == nil || !strings.Contains(err.Error(), info.Name+" is read and not written") || info.Type.IsWritten() {
+			t.Errorf("%s is written: %v", info.Name, err)
+		}
+	}
+}
+
 // What is encoded and decoded is off by no more than a step of its type, and what was decoded is
 // encoded without a further loss where the type has one scale a block.
 func TestEncode(t *testing.T) {
@@ -129,7 +163,7 @@ func TestEncode(t *testing.T) {
 	for want, err := range map[string]error{
 		"gguf: 33 elements are no whole blocks of Q8_0, which have 32": gguf.Q8_0.Decode(make([]float32, 33), nil),
 		"gguf: 256 elements of Q4_K take 144 bytes, there are 3":       gguf.Q4_K.Encode(make([]byte, 3), make([]float32, 256)),
-		"gguf: Q5_K is not read or written":                            gguf.Type(13).Decode(nil, nil),
+		"gguf: Q8_K is not read or written":                            gguf.Type(15).Decode(nil, nil),
 		"gguf: type 99 is not read or written":                         gguf.Type(99).Decode(nil, nil),
 	} {
 		if err == nil || err.Error() != want {
@@ -199,6 +233,11 @@ func TestWriteErrors(t *testing.T) {
 // panic.
 func FuzzRead(f *testing.F) {
 	f.Add(small(f))
+	more, err := os.ReadFile("testdata/more.gguf")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(more)
 	golden, err := os.ReadFile("testdata/golden.gguf")
 	if err != nil {
 		f.Fatal(err)

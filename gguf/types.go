@@ -13,7 +13,7 @@ import (
 // it.
 type Type uint32
 
-// The types that this package reads and writes. Those of packages kernels and ops that are the same
+// The types that this package reads and writes; Q5_K and others it only reads. Those of packages kernels and ops that are the same
 // are Int8 for Q8_0 and Int4 for Q4_0.
 const (
 	F32  Type = 0
@@ -34,12 +34,14 @@ type layout struct {
 var layouts = map[Type]layout{
 	F32: {"F32", 1, 4}, F16: {"F16", 1, 2}, BF16: {"BF16", 1, 2},
 	Q4_0: {"Q4_0", 32, 18}, Q8_0: {"Q8_0", 32, 34}, Q4_K: {"Q4_K", 256, 144}, Q6_K: {"Q6_K", 256, 210},
+	Q4_1: {"Q4_1", 32, 20}, Q5_0: {"Q5_0", 32, 22}, Q5_1: {"Q5_1", 32, 24}, IQ4_NL: {"IQ4_NL", 32, 18},
+	Q2_K: {"Q2_K", 256, 84}, Q3_K: {"Q3_K", 256, 110}, Q5_K: {"Q5_K", 256, 176}, IQ4_XS: {"IQ4_XS", 256, 136},
 }
 
 // otherNames are types of the format that this package does not read.
 var otherNames = map[Type]string{
-	3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 13: "Q5_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
-	19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",
+	9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
+	19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",
 	34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
 }
 
@@ -56,6 +58,9 @@ func (t Type) String() string {
 // Block is how many elements of a row lie together, 0 for a type that is not read. Rows are of a
 // multiple of it.
 func (t Type) Block() int { return layouts[t].elements }
+
+// IsWritten reports whether numbers can be rounded to the type; see [Type.Encode].
+func (t Type) IsWritten() bool { return t.Block() > 0 && readOnly[t] == nil }
 
 // Bytes is how many bytes so many elements take, whole blocks.
 func (t Type) Bytes(elements int) int {
@@ -94,6 +99,12 @@ func (t Type) Decode(dst []float32, src []byte) error {
 			decode(dst[i*superBlock:][:superBlock], src[i*bytes:][:bytes])
 		}
 	default:
+		if decode, l := readOnly[t], layouts[t]; decode != nil {
+			for i := 0; i*l.elements < len(dst); i++ {
+				decode(dst[i*l.elements:][:l.elements], src[i*l.bytes:][:l.bytes])
+			}
+			return nil
+		}
 		r, err := t.row(len(dst))
 		if err != nil || len(dst) == 0 {
 			return err
@@ -105,10 +116,13 @@ func (t Type) Decode(dst []float32, src []byte) error {
 	return nil
 }
 
-// Encode rounds float32 to whole blocks.
+// Encode rounds float32 to whole blocks, of a type that is written.
 func (t Type) Encode(dst []byte, src []float32) error {
 	if err := t.check(len(src), len(dst)); err != nil {
 		return err
+	}
+	if !t.IsWritten() {
+		return fmt.Errorf("gguf: %v is read and not written", t)
 	}
 	switch t {
 	case F32:

@@ -93,8 +93,9 @@
 //
 // [Load] reads a file of llama.cpp whose name ends with .gguf, and [Model.SaveGGUF] writes one, for
 // llama.cpp, Ollama and others: of Llama, Mistral without a window, Qwen 2 and 3, Phi 3 and the
-// first two Gemmas. With Weights of ops.Int8 or ops.Int4, tensors of Q8_0 or Q4_0 are kept as they
-// are. [Model.Metadata] has the file's tokenizer, which tokenizer.FromGGUF makes.
+// first two Gemmas. Package gguf says in which types; Q5_K, Q3_K and others are only read. With
+// Weights of ops.Int8 or ops.Int4, tensors of Q8_0 or Q4_0 are kept as they are. [Model.Metadata]
+// has the file's tokenizer, which tokenizer.FromGGUF makes.
 //
 // # Quantised folders
 //

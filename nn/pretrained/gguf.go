@@ -455,7 +455,7 @@ func (m *Model) saveGGUF(path string, o GGUFOptions) error {
 	if set, merged := m.parameters.HasLoRA(); set && !merged {
 		return errors.New("the LoRA is not merged into the weights: Parameters().MergeLoRA does it")
 	}
-	if o.Type.Block() == 0 {
+	if !o.Type.IsWritten() {
 		return fmt.Errorf("type is %v, it needs to be one that package gguf writes", o.Type)
 	}
 	kind := ""
