@@ -24,6 +24,7 @@ var twins = []struct {
 	{"Whisper", "../nn/models_test.go", []string{"whisper"}},
 	{"CLIP", "../nn/models_test.go", []string{"clip"}},
 	{"DPO", "../nn/models_test.go", []string{"dpo"}},
+	{"Muon with EMA", "../train/twin_test.go", []string{"muonWithEMA"}},
 	{"convolution and LSTM", "../nn/models_test.go", []string{"lstm", "convolutionalLSTM"}},
 }
 

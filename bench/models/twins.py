@@ -183,7 +183,8 @@ class Mixture(nn.Module):
         y = torch.zeros_like(x)
         for e, expert in enumerate(self.experts):
             *places, j = torch.where(chosen == e)
-            y[places] += weights[*places, j, None] * expert(x[places])
+            places = tuple(places)
+            y[places] += weights[places + (j, None)] * expert(x[places])
         return y
 
 
@@ -271,6 +272,28 @@ def dpo(policy, reference, tokens, targets):
     return -F.logsigmoid(0.1 * (better - worse)).mean()
 
 
+# Muon with EMA
+
+
+def muon_with_ema(model, batches, validation, steps=100):
+    hidden = lambda name, p: p.ndim == 2 and not name.startswith(("words", "places"))
+    named = list(model.named_parameters())
+    optimizers = [
+        torch.optim.Muon([p for n, p in named if hidden(n, p)], lr=0.02, weight_decay=0.1),
+        torch.optim.AdamW([p for n, p in named if not hidden(n, p)], lr=0.002),
+    ]
+    schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, steps) for o in optimizers]
+    averaged = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.95))
+    of = lambda model, tokens, targets: F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+    for tokens, targets in batches:
+        of(model, tokens, targets).backward()
+        for o, schedule in zip(optimizers, schedules):
+            o.step(), o.zero_grad(), schedule.step()
+        averaged.update_parameters(model)
+    with torch.no_grad():
+        return sum(of(averaged, *b) for b in validation) / len(validation)
+
+
 # convolution and LSTM
 
 
@@ -304,6 +327,8 @@ def main():
         "DPO": lambda: dpo(policy, copy.deepcopy(policy), ids(4, 8), ids(4, 8)),
         "convolution and LSTM": lambda: of(ConvolutionalLSTM()(torch.randn(2, 7, 5)), ids(2) % 10),
     }
+    same = [(ids(4, 8), ids(4, 8))]
+    print(f"Muon with EMA: {muon_with_ema(GPT(), 100 * same, same).item():.3f}")
     for name, loss in losses.items():
         value = loss()
         value.backward()
