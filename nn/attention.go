@@ -49,6 +49,8 @@ type MultiHeadAttentionConfig struct {
 	// not looked at. A Seed of 0 means one of the layer's own, which follows from the seed of
 	// Parameters and the layer's name. Ranks needs to be nil, see [Scope.ShareSequences].
 	Options ops.AttentionOptions
+
+	places *disentangled // scores go by distances too; nil for not
 }
 
 // MultiHeadAttention is attention between projections: queries, keys and values are linear
@@ -69,6 +71,7 @@ type MultiHeadAttention struct {
 	latent       *latent
 	proj         Layer
 	sinks        *gorgonia.Node // nil for none
+	placeDrop    *Dropout       // nil without places
 	calls        int
 }
 
@@ -135,6 +138,12 @@ func (m *MultiHeadAttention) complete() bool {
 		own.Layout = ops.BSHD
 		c.RoPE = &own
 	}
+	if c.places != nil && (c.KVHeads != c.Heads || c.Cross || c.Latent != nil || c.RoPE != nil || c.Turn != nil || c.QKNorm || c.QKNormAll || m.sharers() > 1) {
+		return m.refuse("Disentangled is set, keys need to be made as queries are: without KVHeads, Cross, Latent, RoPE, Turn, norms and ranks that share sequences")
+	}
+	if c.places != nil && (c.Options.Score != nil || c.Options.Scale != 0) {
+		return m.refuse("Disentangled is set beside Options.Score, Options.Scale or Distances, it needs to be alone")
+	}
 	if c.Options.Ranks != nil {
 		return m.refuse("Options.Ranks is set, it needs to be nil: Scope.ShareSequences is for the whole model")
 	}
@@ -154,7 +163,7 @@ func (m *MultiHeadAttention) build() {
 	if c.Latent != nil {
 		values = c.Heads * c.Latent.Values
 		m.buildLatent()
-	} else if c.Cross || c.RoPE != nil || c.Turn != nil || normalise || c.Separate || c.NoKeyBias {
+	} else if c.Cross || c.RoPE != nil || c.Turn != nil || normalise || c.Separate || c.NoKeyBias || c.places != nil {
 		m.q, m.k, m.v = add("q", c.Dim, queries), add("k", c.ContextDim, keys), add("v", c.ContextDim, keys)
 	} else {
 		m.qkv = add("qkv", c.Dim, queries+2*keys)
@@ -168,6 +177,9 @@ func (m *MultiHeadAttention) build() {
 		m.qnorm = m.norm("qnorm", nil, norm)
 		norm.Dim = keys
 		m.knorm = m.norm("knorm", nil, norm)
+	}
+	if c.places != nil {
+		m.placeDrop = m.dropout("placedrop", c.places.dropout)
 	}
 	if c.Sinks {
 		m.sinks = m.parameter("sinks", Zero, c.Heads)
@@ -301,6 +313,9 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 		source = in.Context
 	}
 	want, axes := 3, "three axes (batch, length, features)"
+	if o.QLens != nil && m.c.places != nil {
+		m.failf("ends is given, it needs to be none where Disentangled is set")
+	}
 	if o.QLens != nil {
 		want, axes = 2, "two axes (total length, features)"
 	}
@@ -347,7 +362,7 @@ func (m *MultiHeadAttention) together(x Tensor, cache *ops.KVCache, o ops.Attent
 	if m.qkv != nil {
 		return m.qkv.Forward(x)
 	}
-	if m.c.Cross || m.qnorm != nil || m.c.Turn != nil || m.latent != nil {
+	if m.c.Cross || m.qnorm != nil || m.c.Turn != nil || m.latent != nil || m.c.places != nil {
 		return Tensor{}
 	}
 	weights, biases, changes := plainLinears(x, []Layer{m.q, m.k, m.v})
@@ -412,6 +427,9 @@ func (m *MultiHeadAttention) attendApart(x Tensor, in AttentionInputs, o ops.Att
 	}
 	if !m.isMade() {
 		return m.none(x), m.none(x)
+	}
+	if m.c.places != nil {
+		m.disentangle(q, k, &o)
 	}
 	if withWeights {
 		weights = m.s.of(ops.AttentionWeights(q.n, k.n, o))

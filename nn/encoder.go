@@ -20,10 +20,14 @@ type EncoderConfig struct {
 	Patches *PatchEmbeddingConfig
 	Sound   *SoundConfig
 
-	Distances     *DistanceConfig // a bias of all attention that goes by distance; nil for none
-	Grid          float64         // patches turn queries and keys by row and column, whose frequencies go down to 1/Grid, as in DINOv3; 0 for not
-	EmbeddingNorm bool            // a norm follows the embeddings
-	Dropout       float64         // of the embeddings
+	Distances *DistanceConfig // a bias of all attention that goes by distance; nil for none
+	// Disentangled makes scores of attention go by distances between tokens, as in DeBERTa; nil for
+	// not. The linear layers that make queries and keys have parameters of their own then.
+	Disentangled *DisentangledConfig
+
+	Grid          float64 // patches turn queries and keys by row and column, whose frequencies go down to 1/Grid, as in DINOv3; 0 for not
+	EmbeddingNorm bool    // a norm follows the embeddings
+	Dropout       float64 // of the embeddings
 	Heads         EncoderHeads
 }
 
@@ -49,7 +53,8 @@ type EncoderHeads struct {
 //
 // Its parts are called blocks.0, blocks.1, ..., norm, embnorm, pooler, classifier, tokenclasses, and
 // for masked tokens transform, prednorm and predbias. Those of texts are tokens, positions, types
-// and project, that of images is embeddings, that of biases distances.
+// and project, that of images is embeddings, that of biases distances, those of Disentangled places
+// and places.norm.
 type Encoder struct {
 	layer
 	dim     int
@@ -115,6 +120,12 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 	}
 	if c.Distances != nil {
 		c.Block.Attention.Options.Score = newDistanceBias(s.Sub("distances"), *c.Distances, c.Block.Attention.Heads, true)
+	}
+	if c.Disentangled != nil {
+		c.Block.Attention.places = newDisentangled(s.Sub("places"), *c.Disentangled, c.Block, c.Dropout)
+	}
+	if !e.isMade() {
+		return e
 	}
 	e.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: func(i int, b *BlockConfig) {
 		if c.Change != nil {

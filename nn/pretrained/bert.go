@@ -137,6 +137,12 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 	if d := e.Distances; d != nil {
 		links = append(links, table(f.base+"encoder.relative_attention_bias.weight", "distances.weight", d.Buckets, e.Block.Attention.Heads))
 	}
+	if d := e.Disentangled; d != nil {
+		links = append(links, table(f.base+"encoder.rel_embeddings.weight", "places.weight", 2*d.Buckets, dim))
+		if d.Norm {
+			links = append(links, layerNorm(f.base+"encoder.LayerNorm", "places.norm", dim)...)
+		}
+	}
 	for i := range e.Layers {
 		if f.links != nil {
 			links = append(links, f.links(f.base, i, &e.Block)...)

@@ -39,6 +39,12 @@ var encoders = []string{
 	"nomic-masked",
 	"nomic-classes",
 	"nomic-tokens",
+	"deberta",
+	"deberta-masked",
+	"deberta-later-masked",
+	"deberta-classes",
+	"deberta-tokens",
+	"deberta-questions",
 }
 
 var visions = []string{"vit", "vit-classes", "dinov2", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated"}

@@ -329,6 +329,37 @@ var configFields = map[string][]configField{
 		{"scale_attn_weights", `false`, refused, ""},
 		{"use_rms_norm", `true`, refused, ""},
 	}),
+	"deberta-classes": slices.Concat(without(
+		encoderFields, "add_cross_attention", "classifier_dropout", "hidden_size", "is_decoder", "max_position_embeddings", "position_embedding_type",
+	), []configField{
+		{"attention_head_size", `12`, refused, ""},
+		{"classifier_dropout", `0.5`, refused, ""}, // cls_dropout is its name here
+		{"cls_dropout", `0.5`, works, ""},
+		{"conv_act", `"gelu"`, idle, ""}, // of a convolution, which nothing asks for
+		{"conv_groups", `2`, idle, ""},
+		{"conv_kernel_size", `3`, refused, ""},
+		{"embedding_size", `12`, refused, ""},
+		{"hidden_size", `48`, refused, ""},            // beside the other width of the pooler
+		{"legacy", `false`, idle, ""},                 // of the head for masked tokens
+		{"max_position_embeddings", `4`, refused, ""}, // fewer than buckets need
+		{"max_position_embeddings", `12`, works, ""},
+		{"max_relative_positions", `12`, works, ""},
+		{"max_relative_positions", `4`, refused, ""},
+		{"norm_rel_ebd", `"none"`, works, ""},
+		{"norm_rel_ebd", `"layer_norm|other"`, refused, ""},
+		{"pad_token_id", `3`, idle, ""},
+		{"pooler_dropout", `0.5`, refused, ""},
+		{"pooler_hidden_act", `"tanh"`, works, ""},
+		{"pooler_hidden_size", `12`, refused, ""},
+		{"pos_att_type", `"c2p"`, refused, ""},
+		{"pos_att_type", `["p2c", "c2p"]`, idle, ""}, // the same in another form
+		{"position_biased_input", `true`, works, ""},
+		{"position_buckets", `6`, works, ""},
+		{"position_buckets", `-1`, works, ""},
+		{"position_buckets", `7`, refused, ""},
+		{"relative_attention", `false`, refused, ""},
+		{"share_att_key", `false`, refused, ""},
+	}),
 	"distilbert-classes": {
 		{"activation", `"silu"`, works, ""},
 		{"activation", `"relux"`, refused, ""},

@@ -108,6 +108,7 @@ var families = map[string]func(*config, int) *architecture{
 	"clip":                  clip,
 	"cohere":                cohere,
 	"cohere2":               cohere2,
+	"deberta-v2":            deberta,
 	"deepseek_v2":           deepSeekV2,
 	"deepseek_v3":           deepSeekV3,
 	"dinov2":                dinov2,

@@ -97,4 +97,9 @@ var publishedOthers = []publishedConfig{
 		"summary_activation": null, "summary_first_dropout": 0.0, "summary_proj_to_labels": true, "summary_type": "cls_index",
 		"summary_use_proj": true, "torch_dtype": "float32", "transformers_version": "4.37.2", "type_vocab_size": 2, "use_cache": true,
 		"use_flash_attn": true, "use_rms_norm": false, "use_xentropy": true, "vocab_size": 30528}`},
+	{"microsoft/deberta-v3-base", 183_831_552, `{"attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+		"hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072, "layer_norm_eps": 1e-07, "max_position_embeddings": 512,
+		"max_relative_positions": -1, "model_type": "deberta-v2", "norm_rel_ebd": "layer_norm", "num_attention_heads": 12,
+		"num_hidden_layers": 12, "pos_att_type": "p2c|c2p", "position_biased_input": false, "position_buckets": 256,
+		"relative_attention": true, "share_att_key": true, "type_vocab_size": 0, "vocab_size": 128100}`},
 }

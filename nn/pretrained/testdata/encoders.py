@@ -62,6 +62,18 @@ texts |= {
     "nomic-tokens": lambda: tf.NomicBertForTokenClassification(tf.NomicBertConfig(
         **nomic, hidden_act="gelu", head_dim=8, type_vocab_size=1, num_labels=5)),
 }
+placed = dict(
+    around, relative_attention=True, share_att_key=True, position_biased_input=False, pad_token_id=1, type_vocab_size=0)
+both = dict(placed, pos_att_type="p2c|c2p", position_buckets=8, norm_rel_ebd="layer_norm")
+texts |= {
+    "deberta": lambda: tf.DebertaV2Model(tf.DebertaV2Config(**both)),
+    "deberta-masked": lambda: tf.DebertaV2ForMaskedLM(tf.DebertaV2Config(
+        **dict(placed, type_vocab_size=2, position_biased_input=True), pos_att_type=["c2p", "p2c"], max_relative_positions=6, hidden_act="gelu_new")),
+    "deberta-later-masked": lambda: tf.DebertaV2ForMaskedLM(tf.DebertaV2Config(**both, legacy=False, max_relative_positions=12)),
+    "deberta-classes": lambda: tf.DebertaV2ForSequenceClassification(tf.DebertaV2Config(**both, num_labels=3)),
+    "deberta-tokens": lambda: tf.DebertaV2ForTokenClassification(tf.DebertaV2Config(**both, num_labels=5)),
+    "deberta-questions": lambda: tf.DebertaV2ForQuestionAnswering(tf.DebertaV2Config(**both)),
+}
 causal_less = dict(
     common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16, head_dim=8,
     query_pre_attn_scalar=16, use_bidirectional_attention=True, sliding_window=4, pad_token_id=0, layer_types=["sliding_attention", "full_attention"])
@@ -81,7 +93,7 @@ rewards = {
 }
 # Id 1 is padding for most RoBERTas, 3 for one, and stands in a text as well.
 sentences = [[1, 1, 3, 40, 4, 10, 1, 9, 2, 6, 5], [11, 23, 17, 8, 42, 8, 30, 1, 1, 1, 1]]
-mask = [[0] * 2 + [1] * 9, [1] * 7 + [0] * 4]
+masks = [[0] * 2 + [1] * 9, [1] * 7 + [0] * 4]
 types = [[0] * 11, [1] * 5 + [0] * 6]
 
 pictures = dict(
@@ -109,6 +121,9 @@ pairs = {
 
 
 def read(model):
+    mask = masks
+    if isinstance(model, tf.DebertaV2ForSequenceClassification):  # at padding it sees nothing, so that its first token is to be none
+        mask = [[1] * 11, masks[1]]
     inputs = dict(input_ids=torch.tensor(sentences), attention_mask=torch.tensor(mask))
     golden = dict(tokens=sentences, mask=mask)
     if getattr(model.config, "type_vocab_size", 0) > 1:
@@ -156,8 +171,8 @@ def match(model):
 def judge(model):
     # Padding stands on the left and on the right, and nowhere else: its vector gets no gradient.
     sentences = [[1, 1, 3, 40, 4, 10, 7, 9, 2, 6, 5], [11, 23, 17, 8, 42, 8, 30, 1, 1, 1, 1]]
-    out = model(input_ids=torch.tensor(sentences), attention_mask=torch.tensor(mask))
-    return dict(tokens=sentences, mask=mask), [out.logits]
+    out = model(input_ids=torch.tensor(sentences), attention_mask=torch.tensor(masks))
+    return dict(tokens=sentences, mask=masks), [out.logits]
 
 
 def write(names):
