@@ -123,6 +123,29 @@ func TestLostRanksAreReplaced(t *testing.T) {
 	}
 }
 
+// A rank that has come in the place of another dies while it is given the training. What the others
+// have is still theirs then, optimiser's state and all.
+func TestRankLostWhileItIsGivenTheTraining(t *testing.T) {
+	one, errs := together{size: 1, accumulation: 3, dtype: tensor.Float32}.train(t)
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	for _, second := range []int{20, 24, 28} { // writes; it meets the others by some 15
+		courses, errs := lifetimes{
+			lost: distributed.LostReplaced, deaths: map[int][]int{1: {700, second}},
+			together: together{size: 3, accumulation: 1, dtype: tensor.Float32},
+		}.train(t)
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("after %d writes: %v", second, err)
+		}
+		for rank, c := range courses {
+			if !slices.Equal(c.weights, one[0].weights) {
+				t.Errorf("after %d writes: the weights of rank %d differ from those of one process", second, rank)
+			}
+		}
+	}
+}
+
 // openAgain opens a folder for a process that ends with the test, or when another opens it: a rank that is dead holds nothing.
 func openAgain(t *testing.T, path string) *checkpoint.Folder {
 	t.Helper()

@@ -164,8 +164,11 @@ func (l *Loop) takeOver() (goesOn bool, err error) {
 	default:
 		return false, nil
 	}
+	if err != nil {
+		return false, err // and what was held is still all that there is, since another may have been lost
+	}
 	l.held = nil
-	if err == nil && l.begun && l.done < was {
+	if l.begun && l.done < was {
 		err = l.audience.back(Back{From: was, Done: l.done, Why: "a rank is lost, and what it had is in checkpoints alone"})
 	}
 	return err == nil, err
