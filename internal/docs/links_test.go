@@ -10,12 +10,13 @@ import (
 	"testing"
 )
 
+const root = "../.."
+
 // link is a link of Markdown: its target up to an anchor.
 var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)\s]*\)`)
 
 // Every file and folder that a page links to is there.
 func TestLinks(t *testing.T) {
-	const root = "../.."
 	pages := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
