@@ -20,7 +20,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// fakePeer is the variable that makes this test's program a peer: it answers with the times and results it is told.
+// fakePeer is the variable that makes this test's program a peer: it answers with the times and
+// results it is told.
 const fakePeer = "STHENO_BENCH_FAKE_PEER"
 
 func TestMain(m *testing.M) {
@@ -34,8 +35,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// answerAsPeer returns q as attention's output and every gradient, the left matrix as a product, and a second for each run. In
-// mode "dies" it ends at the first problem, in mode "refuses" it says that it cannot.
+// answerAsPeer returns q as attention's output and every gradient, the left matrix as a product,
+// and a second for each run. In mode "dies" it ends at the first problem, in mode "refuses" it says
+// that it cannot.
 func answerAsPeer(mode string) error {
 	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
 	var problem request

@@ -1,4 +1,5 @@
-// Package examples_test runs the examples of models and holds them to what they show: how much is learnt, in how few lines.
+// Package examples_test runs the examples of models and holds them to what they show: how much is
+// learnt, in how few lines.
 package examples_test
 
 import (

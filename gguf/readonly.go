@@ -44,8 +44,8 @@ var readOnly = map[Type]func(dst []float32, b []byte){
 	IQ4_XS: decodeIQ4XS,
 }
 
-// decodePairs widens 32 codes: the first 16 in the lower bits of bytes, the others in the upper, and
-// a fifth bit of each in fifth.
+// decodePairs widens 32 codes: the first 16 in the lower bits of bytes, the others in the upper,
+// and a fifth bit of each in fifth.
 func decodePairs(dst []float32, codes []byte, fifth uint32, middle int, d, least float32) {
 	for j := range dst {
 		q := codes[j%16]>>(j/16*4)&15 | byte(fifth>>j&1)<<4

@@ -13,8 +13,8 @@ import (
 // it.
 type Type uint32
 
-// The types that this package reads and writes; Q5_K and others it only reads. Those of packages kernels and ops that are the same
-// are Int8 for Q8_0 and Int4 for Q4_0.
+// The types that this package reads and writes; Q5_K and others it only reads. Those of packages
+// kernels and ops that are the same are Int8 for Q8_0 and Int4 for Q4_0.
 const (
 	F32  Type = 0
 	F16  Type = 1

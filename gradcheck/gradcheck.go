@@ -23,8 +23,8 @@ type Options struct {
 	// Contiguous leaves out the check with views, for ops that refuse them.
 	Contiguous bool
 	// Second checks second derivatives in place of first ones: what is differentiated is the sum of
-	// the gradients of the result's elements, and of half their squares, each times a random number.
-	// A lispMachine cannot compute them. See [Graph] and [ops.Gradients].
+	// the gradients of the result's elements, and of half their squares, each times a random
+	// number. A lispMachine cannot compute them. See [Graph] and [ops.Gradients].
 	Second bool
 	// Single checks gradients in float32 too, beside those in float64. See [Graph].
 	Single bool

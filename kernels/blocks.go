@@ -5,10 +5,10 @@ import "fmt"
 // BlockKernels is a device that makes of lists of blocks of keys, one for each block of queries, a
 // table that a mask looks up.
 type BlockKernels interface {
-	// ListBlocks writes 1 to grid where a list has a block and 0 elsewhere. lists is int32 or int64,
-	// (..., n): indices of the last axis of grid, (..., count), which is int32 and row-major. A block
-	// that a list has several times counts once, and −1 is no block. Another index outside of the
-	// grid is an error that names its place.
+	// ListBlocks writes 1 to grid where a list has a block and 0 elsewhere. lists is int32 or
+	// int64, (..., n): indices of the last axis of grid, (..., count), which is int32 and
+	// row-major. A block that a list has several times counts once, and −1 is no block. Another
+	// index outside of the grid is an error that names its place.
 	ListBlocks(lists, grid Tensor) error
 }
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// CachedAttention is attention of a few new tokens that follow those in a cache. How many tokens the
-// cache holds lies in the device's memory, so that each launch of a recording follows the one
+// CachedAttention is attention of a few new tokens that follow those in a cache. How many tokens
+// the cache holds lies in the device's memory, so that each launch of a recording follows the one
 // before. For batch item b, which is item i = first + b of the cache and holds n tokens:
 //
 //	Keys_i, Values_i, rows n … n + S − 1  ←  RoPE(K_b), V_b       n ← n + S
@@ -15,8 +15,9 @@ import (
 //
 // An item that does not take part keeps what it holds, and its O means nothing.
 type CachedAttention struct {
-	// Attention is the problem over the new tokens alone: Q, K and V have S rows of each of B items,
-	// which Causal, Window and ALiBi number as the last ones of all that the item then holds.
+	// Attention is the problem over the new tokens alone: Q, K and V have S rows of each of B
+	// items, which Causal, Window and ALiBi number as the last ones of all that the item then
+	// holds.
 	Attention
 	// RoPE turns rows of Q and K by their place in the cache beyond Offset; nil leaves them as they
 	// are. It has no Positions.
@@ -30,8 +31,8 @@ type CachedAttention struct {
 // CachedAttentionKernels is a device that computes [CachedAttention]. Elsewhere, and where it does
 // not take a problem, copies to the cache and [AttentionKernels] give the same.
 type CachedAttentionKernels interface {
-	// TakesCachedAttention reports whether there is a kernel for the problem, whose tensors may lack
-	// data.
+	// TakesCachedAttention reports whether there is a kernel for the problem, whose tensors may
+	// lack data.
 	TakesCachedAttention(c *CachedAttention) bool
 	// CachedAttentionForward adds to the cache, changes State, and computes O, which is as that of
 	// [AttentionForward].

@@ -57,8 +57,8 @@ const (
 	ChoiceSettings // how many there are
 )
 
-// mostTokens is one more than a text may choose from: up to there float32 holds every number, and 64
-// bits the sum of all weights.
+// mostTokens is one more than a text may choose from: up to there float32 holds every number, and
+// 64 bits the sum of all weights.
 const mostTokens = 1 << 24
 
 // Settings are the row of [ChooseTokens]'s settings for a choice.
@@ -117,8 +117,8 @@ type ChooseTokens struct {
 	Random   Tensor // (B), int64: 64 random bits
 	// Earlier is a vector of int32. Its first B + 1 numbers say where the pairs of each text begin
 	// and the last one's end, counted in pairs; the pairs follow, a token and how often it was
-	// chosen or Forbidden. A text has each token once, or only as Forbidden. Tokens and pairs that there are not are left
-	// out.
+	// chosen or Forbidden. A text has each token once, or only as Forbidden. Tokens and pairs that
+	// there are not are left out.
 	Earlier Tensor
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// A weight is the exponential to a millionth, or to the last bit of the whole number that it is, and
-// never larger than that of a larger logit by more than such an error.
+// A weight is the exponential to a millionth, or to the last bit of the whole number that it is,
+// and never larger than that of a larger logit by more than such an error.
 func TestChoiceWeight(t *testing.T) {
 	const one = 1 << 40
 	for _, temperature := range []float32{0.1, 1, 7} {

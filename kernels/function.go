@@ -90,8 +90,8 @@ func CheckDivBackward(a, b, dc, da, db Tensor) error {
 	return checkAlike(a, "a", operandList{{"a", a}, {"b", b}, {"dc", dc}}, operandList{{"da", da}, {"db", db}})
 }
 
-// FunctionKernels compute functions of elements, quotients, and sums with a number. All tensors of a
-// call have one shape and dtype, and contiguous rows; an output may be one of the inputs. 16-bit
+// FunctionKernels compute functions of elements, quotients, and sums with a number. All tensors of
+// a call have one shape and dtype, and contiguous rows; an output may be one of the inputs. 16-bit
 // elements are computed in float32 and rounded once.
 type FunctionKernels interface {
 	// Apply computes y = f(x).

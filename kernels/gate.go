@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// ClampedGate is the gate of gpt-oss' experts, of features in pairs: x, (..., 2n), has a gate at every
-// even place and what it gates behind it, and the result is (..., n):
+// ClampedGate is the gate of gpt-oss' experts, of features in pairs: x, (..., 2n), has a gate at
+// every even place and what it gates behind it, and the result is (..., n):
 //
 //	y = (u + 1)·g·σ(Slope·g),  g = min(gate, Limit),  u = up, bounded to ±Limit
 //

@@ -7,8 +7,8 @@ import "fmt"
 //
 //	C_i = A_i·B_g + bias_g     or, to accumulate,     C_i ← C_i + A_i·B_g + bias_g
 //
-// for the rows i of group g, which are those from Offsets_g on and before Offsets_g+1. How many rows
-// a group has is known on the device alone.
+// for the rows i of group g, which are those from Offsets_g on and before Offsets_g+1. How many
+// rows a group has is known on the device alone.
 //
 // A and B may have any strides. They have one dtype, or A is float32 beside a B of 16 bits, whose
 // numbers count as they are. Sums are in [DType.Wide] of A's.
@@ -22,15 +22,15 @@ type GroupedMatMul struct {
 	Precision  Precision
 }
 
-// GroupedKernels multiply rows by the matrix of their group: the linear layers of experts, and their
-// gradients. A group without rows costs next to nothing, and its gradients are 0. Elements are
-// summed in an order that depends on the problem, the rows of the groups and the device alone.
+// GroupedKernels multiply rows by the matrix of their group: the linear layers of experts, and
+// their gradients. A group without rows costs next to nothing, and its gradients are 0. Elements
+// are summed in an order that depends on the problem, the rows of the groups and the device alone.
 type GroupedKernels interface {
 	// GroupedMatMul computes C, (rows, n) of A's dtype or its wide one.
 	GroupedMatMul(m *GroupedMatMul, c Tensor) error
 	// GroupedMatMulGradient computes the gradient of B from that of C: dB_g = Σ A_iᵀ·dC_i over the
-	// rows of g. Of the problem it reads A, Offsets and Precision, and the shape of B. dB is (groups,
-	// k, n) row-major, of A's dtype or its wide one.
+	// rows of g. Of the problem it reads A, Offsets and Precision, and the shape of B. dB is
+	// (groups, k, n) row-major, of A's dtype or its wide one.
 	GroupedMatMulGradient(m *GroupedMatMul, dC, dB Tensor) error
 	// GroupedSumRows computes out_g = Σ x_i over the rows of g: the gradient of a bias. x is (rows,
 	// n), out (groups, n) row-major of x's dtype or its wide one.
@@ -48,8 +48,8 @@ func (m *GroupedMatMul) FLOPs() float64 {
 	return 2 * float64(rows) * float64(columns) * float64(depth)
 }
 
-// Validate returns what is wrong with the problem, but for the values of Offsets: the argument, what
-// it was and what it needs to be. Tensors may lack data.
+// Validate returns what is wrong with the problem, but for the values of Offsets: the argument,
+// what it was and what it needs to be. Tensors may lack data.
 func (m *GroupedMatMul) Validate() error {
 	if m == nil {
 		return errNoProblem

@@ -9,14 +9,14 @@ import (
 // have one dtype and contiguous rows; indices are int32 or int64. An index outside the row is an
 // error that names the position and the value.
 type IndexedKernels interface {
-	// TopK writes the k largest elements of each row of x, (..., n), to values, (..., k), the largest
-	// first, and their indices in the row to ids, (..., k). Of equal elements the one of the lowest
-	// index comes first. A NaN counts as larger than any number.
+	// TopK writes the k largest elements of each row of x, (..., n), to values, (..., k), the
+	// largest first, and their indices in the row to ids, (..., k). Of equal elements the one of
+	// the lowest index comes first. A NaN counts as larger than any number.
 	TopK(x, values, ids Tensor) error
 	// Gather writes y_j = x[ids_j] for each row: x is (..., n), ids and y are (..., k).
 	Gather(x, ids, y Tensor) error
-	// Scatter writes y_i = Σ x_j over the j with ids_j = i, in ascending order of j, for each row; 0
-	// where there is none. x and ids are (..., k), y is (..., n).
+	// Scatter writes y_i = Σ x_j over the j with ids_j = i, in ascending order of j, for each row;
+	// 0 where there is none. x and ids are (..., k), y is (..., n).
 	Scatter(x, ids, y Tensor) error
 }
 

@@ -33,8 +33,8 @@ type RouterOptions struct {
 	Normalize bool
 	Epsilon   float64 // is added to that sum
 	Scale     float64 // of the weights; 0 means 1
-	// Groups cuts the experts into as many groups of one size. Experts are chosen from the KeptGroups
-	// best of them. 0 means no groups.
+	// Groups cuts the experts into as many groups of one size. Experts are chosen from the
+	// KeptGroups best of them. 0 means no groups.
 	Groups, KeptGroups int
 	GroupChoice        GroupChoice
 }
@@ -76,33 +76,36 @@ func AssignmentOf(all Tensor, experts, chosen int) Assignment {
 	}
 }
 
-// RouteKernels choose experts for tokens, and bring rows to them and back. 16-bit tensors are computed
-// in float32 and rounded once. Sums are added in an order that depends on the shape alone.
+// RouteKernels choose experts for tokens, and bring rows to them and back. 16-bit tensors are
+// computed in float32 and rounded once. Sums are added in an order that depends on the shape alone.
 type RouteKernels interface {
-	// Route writes the weights, (tokens, Chosen) of the wide type of the logits, and the assignment.
+	// Route writes the weights, (tokens, Chosen) of the wide type of the logits, and the
+	// assignment.
 	Route(r *Routing, weights Tensor, a Assignment) error
 	// RouteBackward computes the gradient of the logits from that of the weights. Of the assignment
 	// it reads Experts.
 	RouteBackward(r *Routing, a Assignment, dWeights, dLogits Tensor) error
-	// Dispatch copies the row of each choice's token to the place of the choice, (tokens·Chosen, C),
-	// multiplied by the choice's factor if there are factors, (tokens, Chosen) of the wide type:
+	// Dispatch copies the row of each choice's token to the place of the choice, (tokens·Chosen,
+	// C), multiplied by the choice's factor if there are factors, (tokens, Chosen) of the wide
+	// type:
 	//
 	//	y_i = factor_c·x_t     for the choice c = Order_i of token t
 	Dispatch(x, factors Tensor, a Assignment, y Tensor) error
-	// Combine sums the rows of each token's choices, (tokens, C), multiplied by factors if there are
-	// some: y_t = Σ_j factor_tj·x_i, i = Places_tj.
+	// Combine sums the rows of each token's choices, (tokens, C), multiplied by factors if there
+	// are some: y_t = Σ_j factor_tj·x_i, i = Places_tj.
 	Combine(x, factors Tensor, a Assignment, y Tensor) error
-	// CombineFactors computes the gradient of Combine's factors: dFactor_tj = x_i·dy_t, i = Places_tj.
+	// CombineFactors computes the gradient of Combine's factors: dFactor_tj = x_i·dy_t, i =
+	// Places_tj.
 	CombineFactors(x, dy Tensor, a Assignment, dFactors Tensor) error
 	// BalanceLoss computes the loss that is least where tokens use all experts alike,
 	//
 	//	loss = experts · Σ_e (choices of e / tokens)·(mean of softmax(logits)_e over tokens)
 	//
-	// a scalar of the wide type. Offsets is (layers, experts+1): logits, (tokens, experts), may be of
-	// several layers, one behind the other, and tokens counts all.
+	// a scalar of the wide type. Offsets is (layers, experts+1): logits, (tokens, experts), may be
+	// of several layers, one behind the other, and tokens counts all.
 	BalanceLoss(logits, offsets, loss Tensor) error
-	// BalanceLossBackward computes the gradient of the logits from that of the loss. The choices are
-	// constants to it.
+	// BalanceLossBackward computes the gradient of the logits from that of the loss. The choices
+	// are constants to it.
 	BalanceLossBackward(logits, offsets, dLoss, dLogits Tensor) error
 }
 

@@ -5,8 +5,8 @@ import (
 )
 
 // RowsProduct is the products of a few rows by weights that lie anywhere, with what a model does
-// before and behind them, in the time that the weights take to be read. With W_i the weights and b_i
-// their biases:
+// before and behind them, in the time that the weights take to be read. With W_i the weights and
+// b_i their biases:
 //
 //	A = X                  or, with Norm,     A = γ·X/√(mean of X² over each row + eps)
 //	C = A·W_0 + b_0, A·W_1 + b_1, …           side by side
@@ -27,8 +27,8 @@ type RowNorm struct {
 	Eps   float64
 }
 
-// RowsProductKernels is a device that computes [RowsProduct]. Elsewhere, and where it does not take a
-// problem, norms, products and sums one after the other give the same.
+// RowsProductKernels is a device that computes [RowsProduct]. Elsewhere, and where it does not take
+// a problem, norms, products and sums one after the other give the same.
 type RowsProductKernels interface {
 	// TakesRowsProduct reports whether there is a kernel for the problem.
 	TakesRowsProduct(p *RowsProduct) bool

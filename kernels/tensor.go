@@ -22,9 +22,9 @@ const (
 	I64
 	Bool // a byte, 0 or 1: of masks
 
-	// The types of packed matrices, which are weights in less memory than 16 bits: see package packed
-	// for how they lie. Their elements have no addresses of their own, so that Size is 0, and such a
-	// matrix has the strides (columns, 1) or, as its transpose, (1, columns).
+	// The types of packed matrices, which are weights in less memory than 16 bits: see package
+	// packed for how they lie. Their elements have no addresses of their own, so that Size is 0,
+	// and such a matrix has the strides (columns, 1) or, as its transpose, (1, columns).
 	Int8 // blocks of 32 numbers of eight bits and a scale
 	Int4 // the same of four bits
 	NF4  // blocks of 64 of the sixteen numbers of QLoRA
@@ -176,8 +176,8 @@ func (t Tensor) Permute(order ...int) Tensor {
 	return p
 }
 
-// Slice returns the view of the indices [from, to) of one axis. A view without elements begins where
-// t does: what lies behind t's last element may be another's memory.
+// Slice returns the view of the indices [from, to) of one axis. A view without elements begins
+// where t does: what lies behind t's last element may be another's memory.
 func (t Tensor) Slice(axis, from, to int) Tensor {
 	s := Tensor{DType: t.DType, Owner: t.Owner}
 	s.Shape, s.Strides = axes(len(t.Shape))

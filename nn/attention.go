@@ -26,8 +26,8 @@ type MultiHeadAttentionConfig struct {
 	NoBias     bool
 	NoProjBias bool // proj has no bias, even if the others do
 	NoKeyBias  bool // nor has k, which takes q, k and v apart
-	// Latent makes keys and values of one small vector a token, which is all that a cache keeps; nil
-	// for not. HeadDim is then Latent.Turned + Latent.Plain, whatever it says.
+	// Latent makes keys and values of one small vector a token, which is all that a cache keeps;
+	// nil for not. HeadDim is then Latent.Turned + Latent.Plain, whatever it says.
 	Latent *Latent
 	// RoPE turns queries and keys by their position, nil for not. Its Layout is not looked at.
 	RoPE *ops.RoPEOptions
@@ -486,8 +486,8 @@ func (m *MultiHeadAttention) project(x, context Tensor) []Tensor {
 	return append([]Tensor{m.q.Forward(x)}, forwardAll(context, m.k, m.v)...)
 }
 
-// heads splits a projection of x into heads, (B, S, heads, its share), and normalises and turns them
-// if asked.
+// heads splits a projection of x into heads, (B, S, heads, its share), and normalises and turns
+// them if asked.
 func (m *MultiHeadAttention) heads(h Tensor, heads int, norm Layer, turn func(Tensor) Tensor) Tensor {
 	if norm != nil && m.c.QKNormAll {
 		h = norm.Forward(h)

@@ -13,7 +13,8 @@ import (
 type ContrastiveConfig struct {
 	Text, Image TowerConfig // whose vectors have one width
 	// Sigmoid asks of each pair whether it belongs together, as SigLIP does, with a bias of the
-	// logits. Otherwise each text asks which image is its own and each image which text, as in CLIP.
+	// logits. Otherwise each text asks which image is its own and each image which text, as in
+	// CLIP.
 	Sigmoid bool
 }
 

@@ -47,8 +47,8 @@ type DecoderConfig struct {
 //
 // On a GPU, a run of each length is recorded once its memory is there.
 //
-// A Decoder is not safe for concurrent use. Do not change the parameters while it runs. [BatchDecoder]
-// is for several texts at once.
+// A Decoder is not safe for concurrent use. Do not change the parameters while it runs.
+// [BatchDecoder] is for several texts at once.
 type Decoder struct {
 	b batchDecoder
 }
@@ -127,10 +127,10 @@ func (d *Decoder) Choose(tokens []int, c kernels.Choice) (kernels.Chosen, error)
 // once for all.
 //
 // Texts come and go between two steps. One begins when the first tokens are given for a place whose
-// window is empty, as a new decoder's are, and [BatchDecoder.Truncate] to 0 ends one. Places without
-// a text, and texts that rest, cost little: a run is of the places in the smallest part of the batch
-// that has all texts that take part, and prompts of few texts run one by one. So take the lowest
-// place that is free. [BatchDecoder.Fork] has one text go on from the tokens of another.
+// window is empty, as a new decoder's are, and [BatchDecoder.Truncate] to 0 ends one. Places
+// without a text, and texts that rest, cost little: a run is of the places in the smallest part of
+// the batch that has all texts that take part, and prompts of few texts run one by one. So take the
+// lowest place that is free. [BatchDecoder.Fork] has one text go on from the tokens of another.
 type BatchDecoder struct {
 	b batchDecoder
 }

@@ -118,7 +118,8 @@ func (s *schedule) must(t *rapid.T, err error) {
 
 func largest(list []float64) int { return slices.Index(list, slices.Max(list)) }
 
-// A text of float32 that is alone in a large batch has the bits that it has in a decoder of its own.
+// A text of float32 that is alone in a large batch has the bits that it has in a decoder of its
+// own.
 func TestBatchDecoderOfOneText(t *testing.T) {
 	for _, name := range []string{"gpt", "llama, gqa"} {
 		d := newDecoded(t, name, tensor.Float32, 70)

@@ -42,8 +42,8 @@ func chosenBy(t *testing.T, c kernels.Choice, logits []float64) (id int, logProb
 	return int(ids[0]), float64(logProbs[0])
 }
 
-// compareChoices lets one decoder choose tokens, in another way each time, and compares with the choices by the logits of another
-// decoder of the same model and device.
+// compareChoices lets one decoder choose tokens, in another way each time, and compares with the
+// choices by the logits of another decoder of the same model and device.
 func compareChoices(t *testing.T, choosing, telling *nn.BatchDecoder, vocab, steps int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(5, 5))

@@ -77,8 +77,9 @@ func (w decodes) compareLogits(t *testing.T, what string, got, want []float64) {
 	}
 }
 
-// A decoder on a device, whose runs are recorded, gives the logits of one on the host, while the window
-// grows, when it is full, and after tokens were taken back; a batch of texts too, of which some rest.
+// A decoder on a device, whose runs are recorded, gives the logits of one on the host, while the
+// window grows, when it is full, and after tokens were taken back; a batch of texts too, of which
+// some rest.
 func TestDecodersOnTheDevice(t *testing.T) {
 	d := openDevice(t)
 	shape := nn.LlamaConfig{Vocab: 1000, Layers: 3, Heads: 8, KVHeads: 2, Dim: 512, Hidden: 1024, TiedHead: true}
@@ -162,7 +163,8 @@ func TestDecodersOnTheDevice(t *testing.T) {
 	}
 }
 
-// A decoder on a device chooses by its logits what the host would, in another way in each run of one recording.
+// A decoder on a device chooses by its logits what the host would, in another way in each run of
+// one recording.
 func TestDecoderChoosesOnTheDevice(t *testing.T) {
 	d := openDevice(t)
 	shape := nn.LlamaConfig{Vocab: 20_000, Layers: 2, Heads: 8, KVHeads: 2, Dim: 256, Hidden: 512}
@@ -181,9 +183,9 @@ func TestDecoderChoosesOnTheDevice(t *testing.T) {
 	}
 }
 
-// BenchmarkDecoderOnTheDevice decodes one token after another with a model of TinyLlama's shape, with
-// 16-bit weights, behind a prompt of 1,024 tokens: for one text and for sixteen. The logits come to the
-// host each time, or a token that is chosen there.
+// BenchmarkDecoderOnTheDevice decodes one token after another with a model of TinyLlama's shape,
+// with 16-bit weights, behind a prompt of 1,024 tokens: for one text and for sixteen. The logits
+// come to the host each time, or a token that is chosen there.
 func BenchmarkDecoderOnTheDevice(b *testing.B) {
 	d := openDevice(b)
 	const prompt, tokens = 1024, 128

@@ -26,7 +26,8 @@ type decoderGraph struct {
 	unrecorded error // why runs cannot be recorded
 }
 
-// newDecoderGraph makes a graph whose logits are read, or from which a chooser chooses if it is given.
+// newDecoderGraph makes a graph whose logits are read, or from which a chooser chooses if it is
+// given.
 func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, size runSize, chooser *ops.Chooser) (*decoderGraph, error) {
 	rows := size.texts * size.length
 	d := &decoderGraph{size: size, tokens: make([]int, rows), positions: make([]int, rows), device: s.values.Device()}

@@ -6,13 +6,13 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 )
 
-// DisentangledConfig describes scores that go by distance as in DeBERTa. Each distance has a vector.
-// A query is compared with a key, with the vector of their distance, and that vector with the key.
-// The queries' and keys' linear layers make queries and keys of these vectors too.
+// DisentangledConfig describes scores that go by distance as in DeBERTa. Each distance has a
+// vector. A query is compared with a key, with the vector of their distance, and that vector with
+// the key. The queries' and keys' linear layers make queries and keys of these vectors too.
 type DisentangledConfig struct {
 	// Buckets is how many vectors there are for each direction. Half of them are for a distance
-	// each, and the others for ranges that grow, up to Farthest; a Farthest of 0 gives each distance
-	// a vector of its own.
+	// each, and the others for ranges that grow, up to Farthest; a Farthest of 0 gives each
+	// distance a vector of its own.
 	Buckets  int
 	Farthest int
 	Norm     bool // a norm, as those of the blocks, follows the vectors

@@ -60,8 +60,8 @@ func (d *dora) loss() (loss float64) {
 	return loss
 }
 
-// A DoRA computes what plain loops do. Its gradients are the differences of these with the lengths held as they are, and it
-// starts as the layer was.
+// A DoRA computes what plain loops do. Its gradients are the differences of these with the lengths
+// held as they are, and it starts as the layer was.
 func TestDoRA(t *testing.T) {
 	const in, out, rank, rows = 3, 4, 2, 2
 	p := nn.NewParameters(7)
@@ -124,7 +124,8 @@ func TestDoRA(t *testing.T) {
 	}
 }
 
-// A DoRA drops elements of what gives the direction alone: without changes and at its start, nothing of x·W is dropped.
+// A DoRA drops elements of what gives the direction alone: without changes and at its start,
+// nothing of x·W is dropped.
 func TestDoRADropsOfTheChangeAlone(t *testing.T) {
 	p := nn.NewParameters(7)
 	if err := p.SetLoRA(nn.LoRA{Rank: 2, Dropout: 0.5, Decomposed: true}); err != nil {

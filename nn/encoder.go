@@ -51,10 +51,10 @@ type EncoderHeads struct {
 // first stands for the whole, and heads make classes of it or predictions of masked tokens.
 // [NewBERT] and [NewViT] make the usual ones.
 //
-// Its parts are called blocks.0, blocks.1, ..., norm, embnorm, pooler, classifier, tokenclasses, and
-// for masked tokens transform, prednorm and predbias. Those of texts are tokens, positions, types
-// and project, that of images is embeddings, that of biases distances, those of Disentangled places
-// and places.norm.
+// Its parts are called blocks.0, blocks.1, ..., norm, embnorm, pooler, classifier, tokenclasses,
+// and for masked tokens transform, prednorm and predbias. Those of texts are tokens, positions,
+// types and project, that of images is embeddings, that of biases distances, those of Disentangled
+// places and places.norm.
 type Encoder struct {
 	layer
 	dim     int

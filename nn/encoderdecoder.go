@@ -15,8 +15,8 @@ type EncoderDecoderConfig struct {
 // encoder has read as a whole: a text in another language, or a sound. T5, BART, Marian and Whisper
 // are such.
 //
-// Its parts are called encoder, which is an [Encoder], decoder, which is a [LanguageModel], and with
-// Shared tokens. A [Decoder] runs it: Read gives it a source.
+// Its parts are called encoder, which is an [Encoder], decoder, which is a [LanguageModel], and
+// with Shared tokens. A [Decoder] runs it: Read gives it a source.
 type EncoderDecoder struct {
 	layer
 	encoder *Encoder

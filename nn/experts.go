@@ -15,12 +15,13 @@ type ExpertsConfig struct {
 	Count       int // how many there are
 	Router      kernels.RouterOptions
 	RouterBias  bool // the logits of the router have a bias
-	// Corrected adds a parameter to the scores by which experts are chosen, as DeepSeek-V3. It has no
-	// gradient, and is not listed by [Scope.Trainable]: what trains a model moves it by the loads.
+	// Corrected adds a parameter to the scores by which experts are chosen, as DeepSeek-V3. It has
+	// no gradient, and is not listed by [Scope.Trainable]: what trains a model moves it by the
+	// loads.
 	Corrected bool
 	Bias      bool // the experts' layers have biases
-	// Clamped, if it is not nil, is the gate in the place of silu(gate)·up. The columns of gateup are
-	// then pairs of a gate and what it gates.
+	// Clamped, if it is not nil, is the gate in the place of silu(gate)·up. The columns of gateup
+	// are then pairs of a gate and what it gates.
 	Clamped  *kernels.ClampedGate
 	Shared   SharedExpert
 	Init     Init // of the weights; nil means FanIn
@@ -33,17 +34,18 @@ type SharedExpert struct {
 	Gated  bool // what it gives is multiplied by σ(x·w), a number for each token, as in Qwen2-MoE
 }
 
-// Experts is a mixture of experts in the place of an MLP, (..., Dim) → (..., Dim). A router chooses a
-// few of many gated MLPs for each token, and the result is their weighted sum:
+// Experts is a mixture of experts in the place of an MLP, (..., Dim) → (..., Dim). A router chooses
+// a few of many gated MLPs for each token, and the result is their weighted sum:
 //
 //	y = Σ_j w_j·down_e(silu(gate_e(x))·up_e(x)), e = chosen_j     [+ shared(x)]
 //
 // No token is dropped, and an expert computes its own tokens alone.
 //
 // Its parameters are router.weight, (Dim, Count), gateup.weight, (Count, Dim, 2·Hidden), with the
-// gates' columns before the others but for Clamped, and down.weight, (Count, Hidden, Dim). What else there may be is
-// router.bias and router.correction, (Count), gateup.bias and down.bias, (Count, ...), the MLP shared,
-// and sharedgate, a [Linear]. [Parameters.KeepWeights] keeps gateup and down in 16 bits.
+// gates' columns before the others but for Clamped, and down.weight, (Count, Hidden, Dim). What
+// else there may be is router.bias and router.correction, (Count), gateup.bias and down.bias,
+// (Count, ...), the MLP shared, and sharedgate, a [Linear]. [Parameters.KeepWeights] keeps gateup
+// and down in 16 bits.
 //
 // The router alone would use few experts. [Scope.BalanceLoss] is for training.
 type Experts struct {

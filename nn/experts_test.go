@@ -13,7 +13,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Experts of which tokens have all are the sum of gated MLPs, weighted by the router's probabilities.
+// Experts of which tokens have all are the sum of gated MLPs, weighted by the router's
+// probabilities.
 func TestExpertsAreMLPs(t *testing.T) {
 	const dim, hidden, count = 6, 5, 3
 	p := nn.NewParameters(3)

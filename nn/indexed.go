@@ -56,8 +56,8 @@ func (x Tensor) Gather(ids Tensor) Tensor {
 	return x.indexed("Gather", ids, func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Gather(n, ids.n) })
 }
 
-// Scatter puts the elements of x along a last axis of n elements, where ids say, and adds those that
-// go to one place; see [ops.Scatter].
+// Scatter puts the elements of x along a last axis of n elements, where ids say, and adds those
+// that go to one place; see [ops.Scatter].
 func (x Tensor) Scatter(ids Tensor, n int) Tensor {
 	return x.indexed("Scatter", ids, func(node *gorgonia.Node) (*gorgonia.Node, error) { return ops.Scatter(node, ids.n, n) })
 }

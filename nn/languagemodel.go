@@ -50,7 +50,8 @@ type TextClasses struct {
 // by the embedding or by a matrix of the same shape. [NewGPT] and [NewLlama] make the usual ones.
 //
 // Its parts are called tokens, positions, blocks.0, blocks.1, ..., norm and head, whose weight is
-// (Vocab, Dim) as that of tokens is; in the place of the head is classifier where there are Classes.
+// (Vocab, Dim) as that of tokens is; in the place of the head is classifier where there are
+// Classes.
 type LanguageModel struct {
 	layer
 	c         LanguageModelConfig
@@ -242,8 +243,8 @@ func (m *LanguageModel) logits(h Tensor) Tensor {
 
 // Loss is the mean cross-entropy of predicting targets, (B, S), from tokens, (B, S): a scalar that
 // [gorgonia.Grad] takes as a cost. It never holds the logits of the whole batch, unless they have a
-// bias, a scale or a soft cap, or [Parameters.KeepWeights] is used beside float32, so a graph that only trains needs no
-// Forward. A target of IgnoreTarget does not count.
+// bias, a scale or a soft cap, or [Parameters.KeepWeights] is used beside float32, so a graph that
+// only trains needs no Forward. A target of IgnoreTarget does not count.
 func (m *LanguageModel) Loss(tokens, targets Tensor) Tensor {
 	return m.lossOf(m.hidden(tokens), tokens, targets)
 }

@@ -14,9 +14,9 @@ import (
 //	q_h = queries_h(x), Turned + Plain numbers
 //	k_h = [turned key of the token; Keys_h·latent]      v_h = Values_h·latent
 //
-// RoPE turns the first Turned numbers of a query, and the turned key, which all heads share. A cache
-// holds the latent and the turned key, Rank + Turned numbers a token, however many heads there are:
-// q_h·Keys_h·latent = (Keys_hᵀ·q_h)·latent, so that queries go to the latents instead.
+// RoPE turns the first Turned numbers of a query, and the turned key, which all heads share. A
+// cache holds the latent and the turned key, Rank + Turned numbers a token, however many heads
+// there are: q_h·Keys_h·latent = (Keys_hᵀ·q_h)·latent, so that queries go to the latents instead.
 //
 // The parameters of its [MultiHeadAttention] are those of the linear layer q, or of qa, qb and the
 // norm qanorm between them with QueryRank; of kva, whose columns are the latent and then the turned
@@ -120,7 +120,8 @@ func (m *MultiHeadAttention) weightBeside(weight *gorgonia.Node, x Tensor) Tenso
 	return w
 }
 
-// attendToLatents is attention with a cache: the queries of all heads see the latents that it holds.
+// attendToLatents is attention with a cache: the queries of all heads see the latents that it
+// holds.
 func (m *MultiHeadAttention) attendToLatents(x Tensor, cache *ops.KVCache, o ops.AttentionOptions) Tensor {
 	q, latent, turned := m.latents(x)
 	if !m.isMade() {

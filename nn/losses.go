@@ -18,7 +18,8 @@ func (x Tensor) MSE(targets Tensor) Tensor {
 	return x.Sub(targets).Square().Mean()
 }
 
-// L1 is the mean of |x − targets| over all elements: a loss. Where they are equal the gradient is 0.
+// L1 is the mean of |x − targets| over all elements: a loss. Where they are equal the gradient is
+// 0.
 func (x Tensor) L1(targets Tensor) Tensor {
 	x, targets, ok := x.compared("L1", targets)
 	if !ok {
@@ -39,8 +40,8 @@ func (x Tensor) Huber(targets Tensor, delta float64) Tensor {
 	}
 	d := x.Sub(targets).Abs()
 	above := d.Sub(delta).ReLU()
-	// As a quotient of max(d, delta), min(d, delta) is as exact for small d as for large ones, where
-	// differences are not.
+	// As a quotient of max(d, delta), min(d, delta) is as exact for small d as for large ones,
+	// where differences are not.
 	deltas := x.in.full(delta, x.DType(), x.Shape()...)
 	below := d.Mul(deltas.Div(above.Add(deltas)))
 	return below.Square().Mul(0.5).Add(above.Mul(delta)).Mean()
@@ -48,8 +49,8 @@ func (x Tensor) Huber(targets Tensor, delta float64) Tensor {
 
 // BinaryCrossEntropyOptions are the options of [Tensor.BinaryCrossEntropy].
 type BinaryCrossEntropyOptions struct {
-	// PositiveWeights are how often positive targets count: one number, or one for each index of the
-	// last axis. None means 1.
+	// PositiveWeights are how often positive targets count: one number, or one for each index of
+	// the last axis. None means 1.
 	PositiveWeights []float64
 }
 

@@ -14,7 +14,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// lossCase is a loss of testdata/losses.json, or a function of x alone, whose targets are not looked at.
+// lossCase is a loss of testdata/losses.json, or a function of x alone, whose targets are not
+// looked at.
 type lossCase struct {
 	loss      func(x, targets nn.Tensor) nn.Tensor
 	scale     float64 // of x, 0 for 1

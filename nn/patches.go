@@ -55,8 +55,9 @@ const (
 	AnySizeWide                   // the same, where the filter is wider for fewer patches, as in DINOv2 with registers
 )
 
-// patchPositionStd is how positions of patches begin. Patches come out of a FanIn layer about as large
-// as pixels are, beside which positions of words, 0.02, drown: a model learns late where things are.
+// patchPositionStd is how positions of patches begin. Patches come out of a FanIn layer about as
+// large as pixels are, beside which positions of words, 0.02, drown: a model learns late where
+// things are.
 const patchPositionStd = 0.5
 
 // NewPatchEmbedding makes a PatchEmbedding in a scope.
@@ -218,8 +219,8 @@ func interpolation(dtype tensor.Dtype, wide bool, have, want [2]int) *tensor.Den
 }
 
 // turnByGrid turns heads, (B, S, heads, HeadDim), by the row and the column of their patch, as
-// DINOv3 does: a quarter of the pairs of dimensions by one, as many by the other. A patch is at −1 +
-// (2i + 1)/n of n rows or columns, times 2π; what stands before the patches is at 0, the middle.
+// DINOv3 does: a quarter of the pairs of dimensions by one, as many by the other. A patch is at −1
+// + (2i + 1)/n of n rows or columns, times 2π; what stands before the patches is at 0, the middle.
 func (p *PatchEmbedding) turnByGrid(h Tensor, base float64) Tensor {
 	shape := h.Shape()
 	if len(shape) != 4 || shape[1] != p.prefix()+p.rows*p.columns || shape[3]%4 != 0 {
@@ -228,7 +229,8 @@ func (p *PatchEmbedding) turnByGrid(h Tensor, base float64) Tensor {
 	const still = 1e30 // turns by nothing that a float has
 	quarter := shape[3] / 4
 	for axis, n := range []int{p.rows, p.columns} {
-		// Only differences count, so positions are counted from n before the middle: they are whole.
+		// Only differences count, so positions are counted from n before the middle: they are
+		// whole.
 		at := p.ids([]string{"grid.rows", "grid.columns"}[axis]+fmt.Sprintf(".%d", p.columns), shape[0], shape[1], func(_, i int) int {
 			i -= p.prefix()
 			switch {

@@ -31,8 +31,9 @@ type PositionalEmbeddingConfig struct {
 // PositionalEmbedding adds a vector for each position: (B, S, Dim) → (B, S, Dim), S at most
 // Context.
 //
-// Its parameter is weight, (First + Context, Dim), with LearnedPositions. The vector of SinusoidalPositions
-// at position t has sin(t/10000^(2i/Dim)) at 2i and the cosine of the same at 2i + 1.
+// Its parameter is weight, (First + Context, Dim), with LearnedPositions. The vector of
+// SinusoidalPositions at position t has sin(t/10000^(2i/Dim)) at 2i and the cosine of the same at
+// 2i + 1.
 type PositionalEmbedding struct {
 	layer
 	c      PositionalEmbeddingConfig

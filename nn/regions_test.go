@@ -36,8 +36,8 @@ func trainingOf(model func(*nn.Scope) *nn.LanguageModel, rows, length int) func(
 
 func bytesOf(e ops.Estimate) int { return e.Inputs + e.Results }
 
-// Over drawn models and budgets, what is chosen keeps the budget wherever some choice does, and costs
-// hardly more than the cheapest of all choices.
+// Over drawn models and budgets, what is chosen keeps the budget wherever some choice does, and
+// costs hardly more than the cheapest of all choices.
 func TestRegionsBesideAllChoices(t *testing.T) {
 	slow.Race(t)
 	seed := rand.Uint64()

@@ -14,8 +14,8 @@ type SoundConfig struct {
 	Context int // how many vectors there are
 }
 
-// soundEmbedding makes vectors of spectra. Its parts are conv1, conv2 and positions; the weight of a
-// convolution, (3·channels, Dim), has the three taps of a channel side by side.
+// soundEmbedding makes vectors of spectra. Its parts are conv1, conv2 and positions; the weight of
+// a convolution, (3·channels, Dim), has the three taps of a channel side by side.
 type soundEmbedding struct {
 	layer
 	c             SoundConfig

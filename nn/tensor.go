@@ -22,8 +22,8 @@ import (
 // After an error methods do nothing, and the error is the scope's, see [Scope.Err]. The zero Tensor
 // stands for none, where something may be left out.
 //
-// Methods compute on the host and on a GPU, and in 16 bits too. On a GPU, a scalar can be used by one
-// op: the gradients of several are added by Gorgonia, on the host alone.
+// Methods compute on the host and on a GPU, and in 16 bits too. On a GPU, a scalar can be used by
+// one op: the gradients of several are added by Gorgonia, on the host alone.
 type Tensor struct {
 	in *making // nil for none
 	n  *gorgonia.Node

@@ -11,7 +11,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// On a device arithmetic broadcasts as on the host, and functions are the host's, with the same gradients.
+// On a device arithmetic broadcasts as on the host, and functions are the host's, with the same
+// gradients.
 func TestTensorsOnTheDevice(t *testing.T) {
 	device := openDevice(t)
 	run := func(device *ops.Device) (results [][]float64) {

@@ -7,8 +7,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// arrangement is an op that moves elements and computes nothing: parts of its inputs become parts of
-// its output. It needs copies, and sums of tensors for gradients, which every device has.
+// arrangement is an op that moves elements and computes nothing: parts of its inputs become parts
+// of its output. It needs copies, and sums of tensors for gradients, which every device has.
 type arrangement struct {
 	shape []int // of the output
 	parts []arranged

@@ -51,8 +51,8 @@ type AttentionOptions struct {
 	Dropout float64
 	Seed    uint64
 
-	// RoPE has [CachedAttention] turn queries and keys by their place in the cache; nil leaves them as
-	// they are. Its Layout is not looked at. Elsewhere [RoPE] is an op of its own.
+	// RoPE has [CachedAttention] turn queries and keys by their place in the cache; nil leaves them
+	// as they are. Its Layout is not looked at. Elsewhere [RoPE] is an op of its own.
 	RoPE *RoPEOptions
 
 	// Ranks shares the sequence out over several processes, each with a device of its own: for

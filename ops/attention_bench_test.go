@@ -12,8 +12,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// The two benchmarks train the same causal attention, B=1 H=4 D=64 in float32, forward and backward through a
-// tapeMachine: with this package, and with Gorgonia's own ops, which is what one would write without it.
+// The two benchmarks train the same causal attention, B=1 H=4 D=64 in float32, forward and backward
+// through a tapeMachine: with this package, and with Gorgonia's own ops, which is what one would
+// write without it.
 
 func BenchmarkFlashAttention(b *testing.B) {
 	benchmarkAttention(b, func(q, k, v *gorgonia.Node) *gorgonia.Node {
@@ -64,7 +65,8 @@ func benchmarkAttention(b *testing.B, attend func(q, k, v *gorgonia.Node) *gorgo
 			for b.Loop() {
 				run(b, m)
 			}
-			// Forward and backward over the pairs that the mask shows, whether or not the ops compute more.
+			// Forward and backward over the pairs that the mask shows, whether or not the ops
+			// compute more.
 			flops := 14 * size * heads * float64(length*(length+1)/2)
 			b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 		})

@@ -210,7 +210,8 @@ func TestAttentionRunErrors(t *testing.T) {
 	}
 }
 
-// TestAttentionValuesMustFitTheirNodes calls the op itself, as a machine would, with values that Let would refuse.
+// TestAttentionValuesMustFitTheirNodes calls the op itself, as a machine would, with values that
+// Let would refuse.
 func TestAttentionValuesMustFitTheirNodes(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x := node(g, "x", tensor.Float32, 1, 2, 3, 4)

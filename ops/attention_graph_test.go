@@ -18,7 +18,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file tests how attention behaves as part of a graph: sharing, aliasing, repeated runs, several machines.
+// This file tests how attention behaves as part of a graph: sharing, aliasing, repeated runs,
+// several machines.
 
 var self = attentionCase{name: "self", b: 2, hq: 2, hk: 2, sq: 5, sk: 5, d: 4, dv: 4, useOut: true, seed: 42}
 
@@ -74,8 +75,8 @@ func TestAttentionOfOneNode(t *testing.T) {
 	}
 }
 
-// TestAttentionInALayerStack runs two calls over the same k and v, the second on the first's output, in a graph with
-// other ops before and after.
+// TestAttentionInALayerStack runs two calls over the same k and v, the second on the first's
+// output, in a graph with other ops before and after.
 func TestAttentionInALayerStack(t *testing.T) {
 	build := func() (*gorgonia.ExprGraph, gorgonia.Nodes, *gorgonia.Node) {
 		values := self.values()
@@ -127,8 +128,8 @@ func TestAttentionInALayerStack(t *testing.T) {
 	}
 }
 
-// TestAttentionSurvivesAliases overwrites the outputs through a Reshape, which shares their memory, before the backward
-// op runs.
+// TestAttentionSurvivesAliases overwrites the outputs through a Reshape, which shares their memory,
+// before the backward op runs.
 func TestAttentionSurvivesAliases(t *testing.T) {
 	c := self
 	c.useLSE = true
@@ -166,7 +167,8 @@ func TestAttentionSurvivesAliases(t *testing.T) {
 	}
 }
 
-// TestAttentionRunsAgain runs one graph many times, with new values each time, on two machines one after the other.
+// TestAttentionRunsAgain runs one graph many times, with new values each time, on two machines one
+// after the other.
 func TestAttentionRunsAgain(t *testing.T) {
 	c := self
 	c.useLSE, c.sinks = true, true
@@ -272,7 +274,8 @@ func TestAttentionReadsStrides(t *testing.T) {
 	}
 }
 
-// TestAttentionGradientThroughViews sends the gradients of the outputs through ops of Gorgonia that give views.
+// TestAttentionGradientThroughViews sends the gradients of the outputs through ops of Gorgonia that
+// give views.
 func TestAttentionGradientThroughViews(t *testing.T) {
 	c := self
 	c.useLSE = true
@@ -317,7 +320,8 @@ func TestAttentionGradientThroughViews(t *testing.T) {
 	}
 }
 
-// TestAttentionConcurrently builds and runs graphs in several goroutines. Run it under the race detector.
+// TestAttentionConcurrently builds and runs graphs in several goroutines. Run it under the race
+// detector.
 func TestAttentionConcurrently(t *testing.T) {
 	slow.Emulated(t)
 	c := self

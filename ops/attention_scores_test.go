@@ -13,8 +13,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// TestAttentionScores compares with what the reference's probabilities and logsumexp say of the scores, log P + LSE, over all cases
-// of attention that are not packed.
+// TestAttentionScores compares with what the reference's probabilities and logsumexp say of the
+// scores, log P + LSE, over all cases of attention that are not packed.
 func TestAttentionScores(t *testing.T) {
 	slow.Emulated(t)
 	slow.Race(t)

@@ -16,7 +16,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// attentionCase is one call of FlashAttention: everything but the values, which follow from the seed.
+// attentionCase is one call of FlashAttention: everything but the values, which follow from the
+// seed.
 type attentionCase struct {
 	name           string
 	b, hq, hk      int
@@ -38,7 +39,8 @@ func (c attentionCase) String() string {
 		c.name, c.b, c.hq, c.hk, c.sq, c.sk, c.d, c.dv, c.layout, c.qkv, c.qLens, c.kvLens, c.kvLengths, c.sharedKeys, c.bias, c.sinks, c.seed, c.o)
 }
 
-// attentionCases have every option alone, the combinations that people use, every layout, and each use of the outputs.
+// attentionCases have every option alone, the combinations that people use, every layout, and each
+// use of the outputs.
 func attentionCases() []attentionCase {
 	base := attentionCase{b: 2, hq: 2, hk: 2, sq: 5, sk: 5, d: 4, dv: 4, useOut: true}
 	list := []attentionCase{base}
@@ -501,7 +503,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestAttentionFiniteDifferences compares gradients with the slope of the loss, all through Gorgonia.
+// TestAttentionFiniteDifferences compares gradients with the slope of the loss, all through
+// Gorgonia.
 func TestAttentionFiniteDifferences(t *testing.T) {
 	slow.Emulated(t)
 	slow.Race(t)

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAttentionWeights compares with the reference's attention to an identity matrix, over all cases of attention that
-// are not packed, and one with more keys than a head is wide.
+// TestAttentionWeights compares with the reference's attention to an identity matrix, over all
+// cases of attention that are not packed, and one with more keys than a head is wide.
 func TestAttentionWeights(t *testing.T) {
 	long := attentionCase{name: "long", b: 1, hq: 2, hk: 1, sq: 3, sk: 600, d: 4, dv: 4, seed: 1, o: ops.AttentionOptions{Causal: kernels.CausalBottomRight}}
 	for _, c := range append(attentionCases(), long) {
@@ -88,7 +88,8 @@ func TestAttentionWeightsErrors(t *testing.T) {
 	}
 }
 
-// The weights of a row sum to one, whatever the shape and the options; to zero in a row that sees no key.
+// The weights of a row sum to one, whatever the shape and the options; to zero in a row that sees
+// no key.
 func TestAttentionWeightsSumToOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }

@@ -9,8 +9,8 @@ import (
 
 // BlockLists says what the lists of [ListedBlocks] are of.
 type BlockLists struct {
-	// Queries and Keys are the sizes of a block. The CPU is fastest with 32 queries, or a multiple of
-	// 64, and a multiple of 32 keys.
+	// Queries and Keys are the sizes of a block. The CPU is fastest with 32 queries, or a multiple
+	// of 64, and a multiple of 32 keys.
 	Queries, Keys int
 	// Count is how many blocks of keys there are: Sk/Keys, rounded up.
 	Count int
@@ -20,11 +20,11 @@ type BlockLists struct {
 }
 
 // ListedBlocks shows each block of queries the blocks of keys on its list, for the Mask of
-// [AttentionOptions]: attention that is sparse by blocks chosen at run time. lists is (1|B, 1|heads,
-// blocks of queries, n), of int, int32 or int64: numbers of blocks of keys, from 0 to Count−1. −1 is
-// no block, and one that is listed several times counts once. Queries behind the last block read the
-// last list. Of packed sequences the first axis
-// counts these, and blocks begin at each sequence's first query and key.
+// [AttentionOptions]: attention that is sparse by blocks chosen at run time. lists is (1|B,
+// 1|heads, blocks of queries, n), of int, int32 or int64: numbers of blocks of keys, from 0 to
+// Count−1. −1 is no block, and one that is listed several times counts once. Queries behind the
+// last block read the last list. Of packed sequences the first axis counts these, and blocks begin
+// at each sequence's first query and key.
 //
 // What is not listed costs nothing, forward and backward. All else that attention can do may be had
 // beside it: for blocks of the past, Mask is score.And(score.Causal, listed).

@@ -10,8 +10,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// BenchmarkMLP trains the MLP of a transformer's block with its norm and residual connection, 2048 rows of 384 features
-// in float32, forward and backward through a tapeMachine.
+// BenchmarkMLP trains the MLP of a transformer's block with its norm and residual connection, 2048
+// rows of 384 features in float32, forward and backward through a tapeMachine.
 func BenchmarkMLP(b *testing.B) {
 	const rows, width, wider = 2048, 384, 1536
 	g, r := gorgonia.NewGraph(), rand.New(rand.NewPCG(1, 1))

@@ -17,11 +17,11 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file tests how ops with one output behave as part of a graph: beside Gorgonia's own, shared, run again, over
-// views.
+// This file tests how ops with one output behave as part of a graph: beside Gorgonia's own, shared,
+// run again, over views.
 
-// miniature is a model with every op of this package and some of Gorgonia's, in which weights and nodes are used several
-// times: a block of a transformer over 2 sequences of 4 tokens.
+// miniature is a model with every op of this package and some of Gorgonia's, in which weights and
+// nodes are used several times: a block of a transformer over 2 sequences of 4 tokens.
 type miniature struct {
 	g          *gorgonia.ExprGraph
 	parameters gorgonia.Nodes
@@ -85,7 +85,8 @@ func newMiniature(dtype tensor.Dtype) *miniature {
 	return m
 }
 
-// TestMiniatureGradients compares the gradients of all parameters, under both machines, with the slope of the loss.
+// TestMiniatureGradients compares the gradients of all parameters, under both machines, with the
+// slope of the loss.
 func TestMiniatureGradients(t *testing.T) {
 	const h, most = 1e-4, 6
 	got := map[string]gorgonia.Nodes{}
@@ -225,8 +226,8 @@ func steady() []opCase {
 	}
 }
 
-// TestOpsRunAgain runs one graph many times, with new values each time, on two machines in turn, and compares each run
-// with a fresh graph.
+// TestOpsRunAgain runs one graph many times, with new values each time, on two machines in turn,
+// and compares each run with a fresh graph.
 func TestOpsRunAgain(t *testing.T) {
 	for _, c := range steady() {
 		a := c.build(t, tensor.Float64)

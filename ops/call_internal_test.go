@@ -93,7 +93,8 @@ func TestCallsComputeWantedGradientsOnly(t *testing.T) {
 		if _, err := gorgonia.Grad(loss, wrt...); err != nil {
 			t.Fatal(err)
 		}
-		// Binding the gradients of all nodes needs each to run after the node that it is the gradient of.
+		// Binding the gradients of all nodes needs each to run after the node that it is the
+		// gradient of.
 		if err := gorgonia.NewTapeMachine(loss.Graph(), gorgonia.BindDualValues()).RunAll(); err != nil {
 			t.Fatal(err)
 		}

@@ -14,13 +14,14 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// opCase is one use of an op with one output, beside what the reference says about it. The values of its inputs follow
-// from the seed.
+// opCase is one use of an op with one output, beside what the reference says about it. The values
+// of its inputs follow from the seed.
 type opCase struct {
 	options string
 	in      []opInput
 	apply   func(in []*gorgonia.Node) (*gorgonia.Node, error)
-	// want gives the output, and the gradients of the inputs for the gradient dOut: nil for one without.
+	// want gives the output, and the gradients of the inputs for the gradient dOut: nil for one
+	// without.
 	want func(in []kernels.Tensor, dOut []float64) (out []float64, d [][]float64)
 	seed uint64
 }
@@ -186,8 +187,9 @@ func (r opRun) String() string { return r.how + " " + r.opCase.String() }
 
 var machines = []string{"tapeMachine", "lispMachine"}
 
-// testOp compares cases with the reference, in both types and under both machines, with all inputs and with each alone
-// differentiated, and with finite differences. Of these -short takes one in eight: where gradients are the reference's, so are slopes.
+// testOp compares cases with the reference, in both types and under both machines, with all inputs
+// and with each alone differentiated, and with finite differences. Of these -short takes one in
+// eight: where gradients are the reference's, so are slopes.
 func testOp(t *testing.T, cases []opCase) {
 	t.Helper()
 	for i, c := range cases {
@@ -213,7 +215,8 @@ func testOp(t *testing.T, cases []opCase) {
 	}
 }
 
-// differences compares the gradients with slopes of the loss, on both machines, at some elements of each input.
+// differences compares the gradients with slopes of the loss, on both machines, at some elements of
+// each input.
 func (c opCase) differences(t *testing.T) {
 	t.Helper()
 	build := func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {

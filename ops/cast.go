@@ -11,8 +11,8 @@ import (
 )
 
 // Cast rounds x to another type of floats, to nearest, ties to even: float32, float64, [BFloat16]
-// or [Float16]; a scalar to float32 or float64. Its gradient is rounded to the type of x. A node that
-// has the type already is returned as it is.
+// or [Float16]; a scalar to float32 or float64. Its gradient is rounded to the type of x. A node
+// that has the type already is returned as it is.
 func Cast(x *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
 	if x != nil && x.Type() != nil && x.Dtype() == dtype {
 		return x, nil

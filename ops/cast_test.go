@@ -56,7 +56,8 @@ func TestCast(t *testing.T) {
 	}
 }
 
-// Rows that are looked up and cast in one pass have the bits of two passes, and so has the table's gradient.
+// Rows that are looked up and cast in one pass have the bits of two passes, and so has the table's
+// gradient.
 func TestEmbeddingAs(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16, tensor.Float64} {
 		g := gorgonia.NewGraph()

@@ -57,7 +57,8 @@ func (single) Join() error                           { return nil }
 
 func (single) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) { return single{}, nil }
 
-// On a device too, ops whose weights are collected have the results of ops that have them: the same numbers, up to how products are cut.
+// On a device too, ops whose weights are collected have the results of ops that have them: the same
+// numbers, up to how products are cut.
 func TestWholeOnTheDevice(t *testing.T) {
 	d := gpu(t)
 	for name, c := range gatherings {
@@ -91,8 +92,8 @@ func random(seed uint64, shape ...int) *tensor.Dense {
 	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(list))
 }
 
-// graphOnBoth builds a graph over inputs of the given shapes, and runs it on the host and on the device. build gives a
-// node and the nodes whose gradients count.
+// graphOnBoth builds a graph over inputs of the given shapes, and runs it on the host and on the
+// device. build gives a node and the nodes whose gradients count.
 type graphOnBoth struct {
 	shapes [][]int
 	build  func(in gorgonia.Nodes) (*gorgonia.Node, error)
@@ -229,7 +230,8 @@ func TestMixedPlaces(t *testing.T) {
 	}
 }
 
-// A graph that runs again and again allocates in its first runs alone, and the memory of a graph that is gone comes back.
+// A graph that runs again and again allocates in its first runs alone, and the memory of a graph
+// that is gone comes back.
 func TestDeviceMemoryOfGraphs(t *testing.T) {
 	d := gpu(t)
 	raw, err := cuda.Default()
@@ -287,8 +289,8 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// BenchmarkAttentionOnTheDevice is the median time from the start of an op's Do to all of its kernels being queued:
-// ns/queued. The time beside it includes waiting for the device.
+// BenchmarkAttentionOnTheDevice is the median time from the start of an op's Do to all of its
+// kernels being queued: ns/queued. The time beside it includes waiting for the device.
 func BenchmarkAttentionOnTheDevice(b *testing.B) {
 	d := gpu(b)
 	raw, err := cuda.Default()

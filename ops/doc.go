@@ -42,8 +42,8 @@
 // An op computes where its inputs live, on the host or on a [Device], and leaves its result there.
 // On a tapeMachine, gradients come from [gorgonia.Grad], called once with all parameters before the
 // machine is made. Its cost is a scalar of float32 or float64, as losses, [Sum] and [Mean] give; of
-// one of 16 bits Grad returns no gradients and no error. A lispMachine differentiates as it runs: make a new one for each step.
-// [Gradients] gives gradients that can be differentiated again.
+// one of 16 bits Grad returns no gradients and no error. A lispMachine differentiates as it runs:
+// make a new one for each step. [Gradients] gives gradients that can be differentiated again.
 //
 // # The plan
 //

@@ -10,8 +10,9 @@ import (
 
 // DropoutOptions are the options of [Dropout].
 type DropoutOptions struct {
-	// P is the probability to drop an element, in [0, 1); 0 drops nothing. It is rounded to a multiple
-	// of 2⁻¹⁶, and the factor of what is kept is that of the rounded one: means stay exact.
+	// P is the probability to drop an element, in [0, 1); 0 drops nothing. It is rounded to a
+	// multiple of 2⁻¹⁶, and the factor of what is kept is that of the rounded one: means stay
+	// exact.
 	P float64
 	// Seed, the training step and an element's position decide whether it is dropped, so give each
 	// call in a graph a seed of its own.

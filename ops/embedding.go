@@ -12,8 +12,8 @@ import (
 // Embedding looks up the row of each id: table is (V, C), ids are int, int32 or int64 of any shape,
 // each from 0 to V−1, and the result is (ids..., C). The ids may change from run to run.
 //
-// The gradient of the table is as large as the table. A table that [Packed] made has none, and gives
-// float32.
+// The gradient of the table is as large as the table. A table that [Packed] made has none, and
+// gives float32.
 func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply("Embedding", embedding(kernels.NoDType, nil),
 		input{name: "table", node: table, form: tableForm(table), unread: true},

@@ -31,7 +31,8 @@ func TestEmbedding(t *testing.T) {
 	testOp(t, cases)
 }
 
-// TestEmbeddingOfEveryInteger looks up ids of each type, also through a transposed view, and new ids in the next run.
+// TestEmbeddingOfEveryInteger looks up ids of each type, also through a transposed view, and new
+// ids in the next run.
 func TestEmbeddingOfEveryInteger(t *testing.T) {
 	views := map[string]func(list []int) *tensor.Dense{
 		"int": func(list []int) *tensor.Dense {

@@ -80,7 +80,8 @@ func emptyCases() []emptyCase {
 	}
 }
 
-// Each axis of each op may have a length of 0, where that means something: results have a length of 0 or are sums of nothing.
+// Each axis of each op may have a length of 0, where that means something: results have a length of
+// 0 or are sums of nothing.
 func TestAxesOfLengthZero(t *testing.T) {
 	sizes := map[rune]int{'b': 2, 'h': 2, 'k': 3, 'l': 2, 'm': 4, 'n': 6, 'd': 5, 'r': 9}
 	for _, c := range emptyCases() {

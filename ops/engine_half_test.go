@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A node of 16 bits that is used several times has gradients that Gorgonia adds, and users add such nodes themselves: both machines do
-// with this package's engine.
+// A node of 16 bits that is used several times has gradients that Gorgonia adds, and users add such
+// nodes themselves: both machines do with this package's engine.
 func TestHalfAddsUnderBothMachines(t *testing.T) {
 	data := []float64{-2, -1, -0.5, 0, 0.25, 1, 3, 4}
 	weights := []float64{1, -1, 2, 0.5, 1, 4, -2, 1}

@@ -166,7 +166,8 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// TestValuesMustFitTheirNodes calls an op itself, as a machine would, with values that Let would refuse.
+// TestValuesMustFitTheirNodes calls an op itself, as a machine would, with values that Let would
+// refuse.
 func TestValuesMustFitTheirNodes(t *testing.T) {
 	g := gorgonia.NewGraph()
 	n := gorgonia.Must(ops.Linear(node(g, "x", tensor.Float32, 2, 3), node(g, "w", tensor.Float32, 3, 4), nil, ops.LinearOptions{}))

@@ -90,8 +90,8 @@ func inputBytes(g *gorgonia.ExprGraph) (bytes int) {
 	return bytes
 }
 
-// sumBytes is the most memory that results of Gorgonia's own ops need at once: the gradient of a node
-// that is used several times is a sum.
+// sumBytes is the most memory that results of Gorgonia's own ops need at once: the gradient of a
+// node that is used several times is a sum.
 func sumBytes(g *gorgonia.ExprGraph) int {
 	sorted, err := gorgonia.Sort(g)
 	if err != nil { // a cycle, of which no machine can be made

@@ -87,7 +87,8 @@ func ExampleEmbedding() {
 	// how often each row was looked up: [1 1 0 0 2 2]
 }
 
-// The third row does not count. The gradient is what softmax predicts minus what is right, over the rows that count.
+// The third row does not count. The gradient is what softmax predicts minus what is right, over the
+// rows that count.
 func ExampleSoftmaxCrossEntropy() {
 	g := gorgonia.NewGraph()
 	logits := exampleTensor(g, "logits", []int{3, 2}, 0, 0, 0, 0, 5, 1)
@@ -104,7 +105,8 @@ func ExampleSoftmaxCrossEntropy() {
 	// Output: 0.6931 [-0.25 0.25 0.25 -0.25 0.00 0.00]
 }
 
-// A language model's head whose weight is the embedding table: the logits are never held all at once.
+// A language model's head whose weight is the embedding table: the logits are never held all at
+// once.
 func ExampleLinearCrossEntropy() {
 	g := gorgonia.NewGraph()
 	hidden := exampleTensor(g, "hidden", []int{2, 2}, 1, 0, 0, 1)

@@ -54,7 +54,8 @@ func ExampleFlashAttention_error() {
 	// Output: FlashAttention: k has 3 heads, which does not divide q's 8
 }
 
-// Attention over all keys is a mean of attention over parts of them, weighted by the exponentials of their logsumexps.
+// Attention over all keys is a mean of attention over parts of them, weighted by the exponentials
+// of their logsumexps.
 func ExampleFlashAttentionLSE() {
 	g := gorgonia.NewGraph()
 	rows := func(name string, data ...float64) *gorgonia.Node {
@@ -107,10 +108,11 @@ func ExampleFlashAttention_packed() {
 	// Output: [2 2 20 20 20]
 }
 
-// A model learns to recall: it reads pairs of a letter and a digit, then a letter, and answers with the digit that came
-// with it. Nothing but attention can carry the digit to the question.
+// A model learns to recall: it reads pairs of a letter and a digit, then a letter, and answers with
+// the digit that came with it. Nothing but attention can carry the digit to the question.
 //
-// The projection of each position to query, key and value is one matrix; FlashAttentionQKV takes its output as it is.
+// The projection of each position to query, key and value is one matrix; FlashAttentionQKV takes
+// its output as it is.
 func ExampleFlashAttentionQKV() {
 	const batch, letters, width, classes = 32, 4, 16, 4
 	const length = letters + 1 // the pairs, and the question
@@ -136,7 +138,8 @@ func ExampleFlashAttentionQKV() {
 	scores := gorgonia.Must(gorgonia.Mul(rows, answer))
 	var got gorgonia.Value // a copy of the scores, over which Sub writes its result
 	gorgonia.Read(scores, &got)
-	// The rows that ask nothing have a target of 0 for all digits; the target of a question is 1 for its digit.
+	// The rows that ask nothing have a target of 0 for all digits; the target of a question is 1
+	// for its digit.
 	loss := gorgonia.Must(gorgonia.Mean(gorgonia.Must(gorgonia.Square(gorgonia.Must(gorgonia.Sub(scores, want))))))
 
 	parameters := gorgonia.Nodes{project, answer}
@@ -213,8 +216,8 @@ func ExampleModeOf() {
 	// evaluating, every output is 1: true
 }
 
-// A sequence of three tokens arrives one by one. With queries of zero, each token attends equally to itself and to all
-// before it.
+// A sequence of three tokens arrives one by one. With queries of zero, each token attends equally
+// to itself and to all before it.
 func ExampleCachedAttention() {
 	cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Heads: 1, HeadDim: 1, Capacity: 8})
 	if err != nil {
@@ -241,8 +244,9 @@ func ExampleCachedAttention() {
 	// 3 in the cache, output [3]
 }
 
-// A query sees the last 256 tokens of its own document, and scores have a learnt bias by head and distance. A mask that is made of
-// ready-made ones would be score.And(score.SlidingWindow(255, 0), ops.Documents(ids)).
+// A query sees the last 256 tokens of its own document, and scores have a learnt bias by head and
+// distance. A mask that is made of ready-made ones would be score.And(score.SlidingWindow(255, 0),
+// ops.Documents(ids)).
 func ExampleAttentionOptions_score() {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 8, 1024, 64), gorgonia.WithInit(gorgonia.Gaussian(0, 1)), gorgonia.WithName("x"))

@@ -10,7 +10,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// absent are the other ranks of one that is alone: what they would send is whatever its memory holds.
+// absent are the other ranks of one that is alone: what they would send is whatever its memory
+// holds.
 type absent struct{}
 
 func (absent) Rank() int                             { return 1 }
@@ -22,8 +23,9 @@ func (absent) Join() error                           { return nil }
 
 func (absent) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) { return absent{}, nil }
 
-// Weights that are collected live no longer than one layer runs, forward and backward: more layers need the memory of more activations, and
-// of no more weights, in float32 and in 16 bits, where layers join and round weights.
+// Weights that are collected live no longer than one layer runs, forward and backward: more layers
+// need the memory of more activations, and of no more weights, in float32 and in 16 bits, where
+// layers join and round weights.
 func TestGatheredWeightsGoAway(t *testing.T) {
 	slow.Emulated(t)
 	const dim, rows = 96, 2

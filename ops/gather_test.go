@@ -168,8 +168,9 @@ var gatherings = map[string]gathering{
 	}},
 }
 
-// run returns the loss and the gradients of the weights that are not frozen, of the second of two runs, either by whole weights, where ranks is
-// nil, or by parts, on a device, or on the host where that is nil.
+// run returns the loss and the gradients of the weights that are not frozen, of the second of two
+// runs, either by whole weights, where ranks is nil, or by parts, on a device, or on the host where
+// that is nil.
 func (c gathering) run(t *testing.T, d *ops.Device, dtype tensor.Dtype, rank int, ranks kernels.Holders) (loss float64, gradients [][]float64) {
 	random, g := rand.New(rand.NewPCG(7, uint64(rank))), gorgonia.NewGraph()
 	parameters := dtype
@@ -310,8 +311,9 @@ func TestWholeRefuses(t *testing.T) {
 	}
 }
 
-// Ops whose weights are collected have the results of ops that have them whole, with the gradients of all ranks added up, in every type:
-// float64's bits but for the sums over ranks. In 16 bits the weights travel in these, and gradients in float32.
+// Ops whose weights are collected have the results of ops that have them whole, with the gradients
+// of all ranks added up, in every type: float64's bits but for the sums over ranks. In 16 bits the
+// weights travel in these, and gradients in float32.
 func TestWhole(t *testing.T) {
 	const size = 3
 	for name, c := range gatherings {
@@ -364,7 +366,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// ahead is a rank alone that counts the collections which were begun ahead, and those which were not.
+// ahead is a rank alone that counts the collections which were begun ahead, and those which were
+// not.
 type ahead struct{ later, joined, atOnce, deferred int }
 
 func (*ahead) Rank() int                               { return 0 }
@@ -379,8 +382,8 @@ func (a *ahead) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) {
 	return a, nil
 }
 
-// What is read behind an attention is collected when that begins, forward and backward, and has the weights as they are then: also
-// behind a run that failed in its middle.
+// What is read behind an attention is collected when that begins, forward and backward, and has the
+// weights as they are then: also behind a run that failed in its middle.
 func TestGathersAhead(t *testing.T) {
 	const dim = 6
 	must := gorgonia.Must

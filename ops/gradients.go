@@ -156,8 +156,8 @@ func (g *gradients) collect(children gorgonia.Nodes) (operands gorgonia.Nodes, e
 	return operands, nil
 }
 
-// differentiableBy says by which of so many operands the gradients have a gradient: inputs that have
-// one themselves, and the gradients of outputs.
+// differentiableBy says by which of so many operands the gradients have a gradient: inputs that
+// have one themselves, and the gradients of outputs.
 func (g *gradients) differentiableBy(operands int) []bool {
 	list, next := make([]bool, operands), 0
 	for i, o := range g.c.operands {

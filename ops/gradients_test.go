@@ -13,8 +13,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Gradients are told when they are computed, those of the end of the model first, with the values that they have after the run;
-// of a node that is used twice nothing is told, and an error ends the run.
+// Gradients are told when they are computed, those of the end of the model first, with the values
+// that they have after the run; of a node that is used twice nothing is told, and an error ends the
+// run.
 func TestOnGradients(t *testing.T) {
 	g := gorgonia.NewGraph()
 	parameter := func(name string, shape ...int) *gorgonia.Node {

@@ -86,8 +86,8 @@ func (k groupedLinear) backward(r *run, in, dOut, d tensors) error {
 	return r.GroupedMatMul(k.problem(dy, weight.Permute(0, 2, 1), kernels.Tensor{}, k.offsets(in)), d[0])
 }
 
-// ClampedGate is the gate of gpt-oss' experts, of an x, (..., 2n), whose gates are the features at even
-// places: (..., n). See [kernels.ClampedGate].
+// ClampedGate is the gate of gpt-oss' experts, of an x, (..., 2n), whose gates are the features at
+// even places: (..., n). See [kernels.ClampedGate].
 func ClampedGate(x *gorgonia.Node, gate kernels.ClampedGate) (*gorgonia.Node, error) {
 	return apply("ClampedGate", kernel{
 		describe: func(in tensors) (description, error) {

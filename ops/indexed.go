@@ -8,9 +8,9 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// TopK is the k largest elements of each row of x, (..., n): values, (..., k), the largest first, and
-// their indices in the row, int64 of the same shape, which have no gradient. Of equal elements the
-// one of the lowest index comes first. A NaN counts as larger than any number.
+// TopK is the k largest elements of each row of x, (..., n): values, (..., k), the largest first,
+// and their indices in the row, int64 of the same shape, which have no gradient. Of equal elements
+// the one of the lowest index comes first. A NaN counts as larger than any number.
 func TopK(x *gorgonia.Node, k int) (values, ids *gorgonia.Node, err error) {
 	outputs, err := applyAll("TopK", kernel{
 		describe: func(in tensors) (is description, err error) {
@@ -36,8 +36,8 @@ func TopK(x *gorgonia.Node, k int) (values, ids *gorgonia.Node, err error) {
 	return outputs[0], outputs[1], nil
 }
 
-// Max is the largest element of each row of x, (..., n), which is a NaN where there is one: (...). The
-// gradient is that of the first of equal elements.
+// Max is the largest element of each row of x, (..., n), which is a NaN where there is one: (...).
+// The gradient is that of the first of equal elements.
 func Max(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply("Max", kernel{
 		describe: func(in tensors) (is description, err error) {
@@ -66,9 +66,9 @@ func ofOne(t kernels.Tensor) kernels.Tensor {
 	return t
 }
 
-// Gather takes elements of each row of x, (..., n), by their indices: ids are int, int32 or int64 of
-// shape (..., k), each from 0 to n−1, and may change from run to run. The result has their shape.
-// [Embedding] takes whole rows.
+// Gather takes elements of each row of x, (..., n), by their indices: ids are int, int32 or int64
+// of shape (..., k), each from 0 to n−1, and may change from run to run. The result has their
+// shape. [Embedding] takes whole rows.
 func Gather(x, ids *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply("Gather", kernel{
 		describe: func(in tensors) (description, error) {
@@ -80,9 +80,9 @@ func Gather(x, ids *gorgonia.Node) (*gorgonia.Node, error) {
 	}, input{name: "x", node: x, unread: true}, input{name: "ids", node: ids, form: indexForm})
 }
 
-// Scatter puts the elements of x, (..., k), into rows of n elements, (..., n), where ids of the same
-// shape as x say, and adds those that go to one place. Other elements are 0. The ids are int, int32 or
-// int64, each from 0 to n−1, and may change from run to run.
+// Scatter puts the elements of x, (..., k), into rows of n elements, (..., n), where ids of the
+// same shape as x say, and adds those that go to one place. Other elements are 0. The ids are int,
+// int32 or int64, each from 0 to n−1, and may change from run to run.
 func Scatter(x, ids *gorgonia.Node, n int) (*gorgonia.Node, error) {
 	return apply("Scatter", kernel{
 		describe: func(in tensors) (is description, err error) {

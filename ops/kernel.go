@@ -54,8 +54,8 @@ type description struct {
 	joins        joins
 	gathers      *gather  // the shared weight that it collects
 	changed      []string // the weights whose changes of low rank it computes
-	// again adds to the graph what computes an output once more, in little time, for a backward run.
-	// It is nil where that takes long.
+	// again adds to the graph what computes an output once more, in little time, for a backward
+	// run. It is nil where that takes long.
 	again func(c *call, output int, a *again) (*gorgonia.Node, error)
 }
 

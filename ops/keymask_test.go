@@ -10,7 +10,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// TestKeyMask checks the bias and the gradient of what it was made from, for every type of mask and on both machines.
+// TestKeyMask checks the bias and the gradient of what it was made from, for every type of mask and
+// on both machines.
 func TestKeyMask(t *testing.T) {
 	attend := []bool{true, false, true, false, false, true, true, true, true} // (3, 3)
 	masks := []any{attend, []float32{1, 0, -1, 0, 0, 0.5, 1, 1, 1}, []float64{1, 0, -1, 0, 0, 0.5, 1, 1, 1},
@@ -35,7 +36,8 @@ func TestKeyMask(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", what, err)
 				}
-				// Of queries, keys and values of zeros, all that is left is the bias: in the logsumexp.
+				// Of queries, keys and values of zeros, all that is left is the bias: in the
+				// logsumexp.
 				q := input(g, "q", dense(tensor.Float64, make([]float64, 3*2*2*1), 3, 2, 2, 1))
 				k := input(g, "k", dense(tensor.Float64, make([]float64, 3*2*3*1), 3, 2, 3, 1))
 				out, lse, err := ops.FlashAttentionLSE(q, k, k, ops.AttentionOptions{Bias: n})
@@ -77,7 +79,8 @@ func TestKeyMask(t *testing.T) {
 				if bias == nil {
 					continue
 				}
-				// The gradient of a logsumexp is the softmax, once for each query and head that reads the row.
+				// The gradient of a logsumexp is the softmax, once for each query and head that
+				// reads the row.
 				for i := range want {
 					from := i
 					if biases == 1 {

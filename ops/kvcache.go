@@ -18,8 +18,8 @@ type KVCacheConfig struct {
 	Heads    int          // of the keys and values
 	HeadDim  int          // of the keys
 	ValueDim int          // of the values; 0 means HeadDim
-	// Within says that the values are the last ValueDim numbers of the keys, which take no memory of
-	// their own. What a run adds needs to be so too.
+	// Within says that the values are the last ValueDim numbers of the keys, which take no memory
+	// of their own. What a run adds needs to be so too.
 	Within   bool
 	Capacity int // how many tokens it can hold
 }
@@ -438,9 +438,9 @@ func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention, rotation *kern
 	return err
 }
 
-// eachPlace calls a function with the items of a run that take part, [item, next) of the run's, which
-// hold equally many tokens: all at once where they do. A recording calls it for each item, since they
-// may differ later.
+// eachPlace calls a function with the items of a run that take part, [item, next) of the run's,
+// which hold equally many tokens: all at once where they do. A recording calls it for each item,
+// since they may differ later.
 func (c *KVCache) eachPlace(items int, recording bool, do func(item, next, length int) error) error {
 	lengths := c.lengths[c.first : c.first+items]
 	if c.even(items) && (!recording || items == 1) {
@@ -514,7 +514,8 @@ func (c *KVCache) room(b kernels.Backend, p *kernels.CachedAttention) error {
 
 func (c *KVCache) stateShape() []int { return []int{1 + 2*c.c.Batch} }
 
-// after is how many tokens each item of a run holds when so many were added to those that take part.
+// after is how many tokens each item of a run holds when so many were added to those that take
+// part.
 func (c *KVCache) after(items, rows int) []int {
 	list := slices.Clone(c.lengths[c.first : c.first+items])
 	for i := range list {
@@ -564,7 +565,8 @@ func applyCached(name string, a *attention, err error, cache *KVCache, rotation 
 	})
 }
 
-// applyWithCache checks options, and applies the kernel that with makes of a call that was described.
+// applyWithCache checks options, and applies the kernel that with makes of a call that was
+// described.
 func applyWithCache(name string, a *attention, err error, cache *KVCache, o AttentionOptions, with func(*attention) kernel) (*gorgonia.Node, error) {
 	switch {
 	case cache == nil:
@@ -609,8 +611,8 @@ func (c cachedAttention) describe(in tensors) (description, error) {
 	return is, c.cache.check(p)
 }
 
-// forward adds to the cache and attends to it, on a device that counts the tokens itself where there
-// is one.
+// forward adds to the cache and attends to it, on a device that counts the tokens itself where
+// there is one.
 func (c cachedAttention) forward(r *run, in, out tensors) error {
 	o := c.outputView(out[0])
 	if device, ok := r.Backend.(kernels.CachedAttentionKernels); ok && !c.cache.c.Within {
@@ -628,8 +630,8 @@ func (c cachedAttention) forward(r *run, in, out tensors) error {
 	return c.forwardHere(r, in, o)
 }
 
-// forwardThere leaves counting to the device. The host counts too, before each launch where the graph
-// is recorded, and tells the device where it is wrong.
+// forwardThere leaves counting to the device. The host counts too, before each launch where the
+// graph is recorded, and tells the device where it is wrong.
 func (c cachedAttention) forwardThere(r *run, in tensors, device kernels.CachedAttentionKernels, p *kernels.CachedAttention, o kernels.Tensor) error {
 	place, items, rows := r.Backend, p.K.Shape[0], p.K.Shape[2]
 	err := r.vary(in, func(kernels.Backend) error {
@@ -648,8 +650,8 @@ func (c cachedAttention) forwardThere(r *run, in tensors, device kernels.CachedA
 	return device.CachedAttentionForward(p, o)
 }
 
-// forwardHere adds to the cache where the host's counts say. Where the graph is recorded this is done
-// again before each launch, and the tokens count from then on.
+// forwardHere adds to the cache where the host's counts say. Where the graph is recorded this is
+// done again before each launch, and the tokens count from then on.
 func (c cachedAttention) forwardHere(r *run, in tensors, o kernels.Tensor) error {
 	place, turned := r.Backend, kernels.Tensor{}
 	if q := c.problem(r, in).Q; c.rotation != nil {

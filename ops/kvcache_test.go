@@ -149,8 +149,8 @@ func (c cachedCase) fill(p piece, from, n int, q, k, v kernels.Tensor) {
 	}
 }
 
-// TestCachedAttention checks that a sequence that arrives in pieces, through as many graphs as there are lengths of
-// pieces, gives what the reference gives for the whole.
+// TestCachedAttention checks that a sequence that arrives in pieces, through as many graphs as
+// there are lengths of pieces, gives what the reference gives for the whole.
 func TestCachedAttention(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCachedCase(t)
@@ -344,7 +344,8 @@ func TestKVCacheErrors(t *testing.T) {
 	}
 }
 
-// TestFullKVCache checks that a run that does not fit says so and adds nothing, and that a cache can be used again.
+// TestFullKVCache checks that a run that does not fit says so and adds nothing, and that a cache
+// can be used again.
 func TestFullKVCache(t *testing.T) {
 	c := cachedCase{batch: 1, heads: 2, kvHeads: 1, d: 4, dv: 4, dtype: tensor.Float32}
 	cache, err := ops.NewKVCache(ops.KVCacheConfig{Heads: 1, HeadDim: 4, Capacity: 7})
@@ -435,8 +436,8 @@ func (s cachedStep) run(t *testing.T, seeds ...uint64) []float64 {
 	return float64s(t, s.out.Value())
 }
 
-// A cache that goes back to a prefix, one that is forked, and one that is set to what another held go on exactly as one that
-// has seen just these tokens.
+// A cache that goes back to a prefix, one that is forked, and one that is set to what another held
+// go on exactly as one that has seen just these tokens.
 func TestKVCacheGoesOnFromAPrefix(t *testing.T) {
 	t.Run("keys and values", func(t *testing.T) { goesOnFromAPrefix(t, false) })
 	t.Run("values within keys", func(t *testing.T) { goesOnFromAPrefix(t, true) })
@@ -576,8 +577,8 @@ func TestKVCacheContentErrors(t *testing.T) {
 	}
 }
 
-// Graphs of fewer items than a cache add to the items that they are told, and one item goes on from the tokens of
-// another, exactly as in caches of their own.
+// Graphs of fewer items than a cache add to the items that they are told, and one item goes on from
+// the tokens of another, exactly as in caches of their own.
 func TestKVCacheOfSeveralItems(t *testing.T) {
 	const heads, d = 2, 4
 	newCache := func(batch int) *ops.KVCache {

@@ -42,8 +42,8 @@ func TestLayerNorm(t *testing.T) {
 	testOp(t, cases)
 }
 
-// sumUses are the ways in which the outputs of the norm of a sum are used: their product, and each alone. Each gives the result, and the
-// gradients of the sum and of the norm.
+// sumUses are the ways in which the outputs of the norm of a sum are used: their product, and each
+// alone. Each gives the result, and the gradients of the sum and of the norm.
 var sumUses = map[string]struct {
 	apply    func(sum, y *gorgonia.Node) (*gorgonia.Node, error)
 	gradient func(sum, y, dOut []float64) (out, dSum, dY []float64)
@@ -132,8 +132,8 @@ func TestAddLayerNorm(t *testing.T) {
 	testOnSum(t, cases)
 }
 
-// A bias of the layer that a sum's norm reads has the gradient that it has elsewhere, whether the norm sums it up or, since its gradient
-// is not all of the layer's, the layer does.
+// A bias of the layer that a sum's norm reads has the gradient that it has elsewhere, whether the
+// norm sums it up or, since its gradient is not all of the layer's, the layer does.
 func TestBiasBeforeAddLayerNorm(t *testing.T) {
 	var cases []opCase
 	for _, shape := range normShapes {

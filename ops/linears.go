@@ -54,9 +54,10 @@ func (k *linears) change(x *gorgonia.Node, changes []Change) (inputs []input, er
 	return inputs, err
 }
 
-// linears is several layers of one input, and their changes. In 16 bits their weights, unless one is
-// packed, are copied to lie side by side, (in, all outs), and so are the gradients of the outputs,
-// (rows, all outs): one product then sums the gradient of the input over the layers too, in float32.
+// linears is several layers of one input, and their changes. In 16 bits their weights, unless one
+// is packed, are copied to lie side by side, (in, all outs), and so are the gradients of the
+// outputs, (rows, all outs): one product then sums the gradient of the input over the layers too,
+// in float32.
 type linears struct {
 	names      []string // of the weights
 	sideBySide bool     // there is one output

@@ -195,8 +195,8 @@ func TestSwiGLUMLP(t *testing.T) {
 	testOp(t, cases)
 }
 
-// joined are a gated MLP and three layers of one input, in one type and by ops that do much or little at once: results and gradients
-// by name.
+// joined are a gated MLP and three layers of one input, in one type and by ops that do much or
+// little at once: results and gradients by name.
 func joined(t *testing.T, dtype tensor.Dtype, together bool) map[string][]float64 {
 	g := gorgonia.NewGraph()
 	value := func(name string, seed uint64, shape ...int) *gorgonia.Node {
@@ -248,8 +248,8 @@ func joined(t *testing.T, dtype tensor.Dtype, together bool) map[string][]float6
 	return results
 }
 
-// What is computed together has the bits of what is computed apart, and its gradients in 16 bits are at least as close to those in
-// float32, but for an unlucky rounding.
+// What is computed together has the bits of what is computed apart, and its gradients in 16 bits
+// are at least as close to those in float32, but for an unlucky rounding.
 func TestLayersOfOneInput(t *testing.T) {
 	want := joined(t, tensor.Float32, false)
 	for _, dtype := range []tensor.Dtype{tensor.Float32, ops.BFloat16} {

@@ -13,7 +13,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// costs are losses of x, (rows, 16), and a weight that makes 512 classes of it, for whose gradients float16 is too narrow.
+// costs are losses of x, (rows, 16), and a weight that makes 512 classes of it, for whose gradients
+// float16 is too narrow.
 var costs = map[string]func(x, weight, targets *gorgonia.Node) (*gorgonia.Node, error){
 	"SoftmaxCrossEntropy": func(x, weight, targets *gorgonia.Node) (*gorgonia.Node, error) {
 		logits, err := ops.Linear(x, weight, nil, ops.LinearOptions{})
@@ -27,7 +28,8 @@ var costs = map[string]func(x, weight, targets *gorgonia.Node) (*gorgonia.Node, 
 	},
 }
 
-// scaledGradients are the loss, and the gradients of x and the weight, in a compute type and with a loss scale; 0 is without one.
+// scaledGradients are the loss, and the gradients of x and the weight, in a compute type and with a
+// loss scale; 0 is without one.
 func scaledGradients(t *testing.T, cost string, compute tensor.Dtype, scale float64) (loss float64, d [2][]float64) {
 	t.Helper()
 	const rows, features, classes = 2048, 16, 512
@@ -78,8 +80,8 @@ func scaledGradients(t *testing.T, cost string, compute tensor.Dtype, scale floa
 	return float64(lossValue.Data().(float32)), d
 }
 
-// A loss scale multiplies the gradients and not the loss. In float32 it changes nothing else, and in float16 it decides before
-// anything is rounded what becomes zero.
+// A loss scale multiplies the gradients and not the loss. In float32 it changes nothing else, and
+// in float16 it decides before anything is rounded what becomes zero.
 func TestScaleLoss(t *testing.T) {
 	slow.Emulated(t)
 	const scale = 1 << 14

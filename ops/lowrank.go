@@ -16,8 +16,8 @@ import (
 type Change struct {
 	A, B  *gorgonia.Node // (in, rank) and (rank, out), of one type
 	Scale float64
-	// In is what goes through A, of x's shape and type, such as x of which something is dropped; nil
-	// is x itself.
+	// In is what goes through A, of x's shape and type, such as x of which something is dropped;
+	// nil is x itself.
 	In *gorgonia.Node
 }
 
@@ -138,9 +138,9 @@ func (l lowRank) saves(x kernels.Tensor, in tensors) tensors {
 	return tensors{lowRankT: kernels.Contiguous(nil, x.DType, asMatrix(x).Shape[0], places[len(places)-1]), lowRankB: {}}
 }
 
-// places are the columns of t at which those of each layer begin, and at which the last ones end. In
-// 16 bits they are multiples of 8, so that every layer's part begins where a device reads well; what
-// lies between is 0.
+// places are the columns of t at which those of each layer begin, and at which the last ones end.
+// In 16 bits they are multiples of 8, so that every layer's part begins where a device reads well;
+// what lies between is 0.
 func (l lowRank) places(dtype kernels.DType, list []changed) []int {
 	places := []int{0}
 	for i, c := range list {
@@ -365,9 +365,9 @@ func (c *lowRankRun) plusAll() []kernels.Factors {
 	return []kernels.Factors{{A: c.t, B: c.allB}}
 }
 
-// gradients computes those of the changes that are set in d, from those of the layers' outputs, dys,
-// which in 16 bits may lie side by side in all. It gives what is added to the gradient of x, if that
-// is wanted.
+// gradients computes those of the changes that are set in d, from those of the layers' outputs,
+// dys, which in 16 bits may lie side by side in all. It gives what is added to the gradient of x,
+// if that is wanted.
 func (c *lowRankRun) gradients(dys tensors, all kernels.Tensor, d tensors, ofX bool) (plus []kernels.Factors, err error) {
 	if len(c.scales) == 0 {
 		return nil, nil

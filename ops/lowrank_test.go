@@ -62,8 +62,8 @@ type changedGraph struct {
 	out, wrt gorgonia.Nodes
 }
 
-// build makes the layers in a graph, with their changes or as ops of their own beside them. dtype is what they compute in,
-// parameters are of the type that goes with it.
+// build makes the layers in a graph, with their changes or as ops of their own beside them. dtype
+// is what they compute in, parameters are of the type that goes with it.
 func (c changeCase) build(g *gorgonia.ExprGraph, dtype tensor.Dtype, together bool) (b changedGraph) {
 	wide, seed := dtype, uint64(0)
 	if dtype != tensor.Float64 {
@@ -225,8 +225,8 @@ func (c changeCase) run(t *testing.T, dtype tensor.Dtype, together bool) map[str
 	return results
 }
 
-// Layers with changes give what layers and products beside them give, and their gradients: in float64 to rounding, and in the other
-// types as close to that as those do.
+// Layers with changes give what layers and products beside them give, and their gradients: in
+// float64 to rounding, and in the other types as close to that as those do.
 func TestChanges(t *testing.T) {
 	for _, c := range changeCases() {
 		want := c.run(t, tensor.Float64, false)

@@ -53,9 +53,9 @@ func mergedNodes(g *gorgonia.ExprGraph) error {
 	return nil
 }
 
-// machine is a tapeMachine whose errors are those of our ops alone, without Gorgonia's registers, or
-// at least wrap what was wrong, which Gorgonia's own do not, and that
-// refuses to run twice: Gorgonia's would compute nothing then, and say nothing of it.
+// machine is a tapeMachine whose errors are those of our ops alone, without Gorgonia's registers,
+// or at least wrap what was wrong, which Gorgonia's own do not, and that refuses to run twice:
+// Gorgonia's would compute nothing then, and say nothing of it.
 type machine struct {
 	gorgonia.VM
 	ran bool // since it was made or reset

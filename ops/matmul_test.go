@@ -178,8 +178,8 @@ func matMulByDefinition(o ops.MatMulOptions, a, b kernels.Tensor, m, k, n int, d
 	return out, [][]float64{da, db}
 }
 
-// A wide product of 16-bit inputs is float32, of nothing but the rounded inputs, and its gradients have
-// their type.
+// A wide product of 16-bit inputs is float32, of nothing but the rounded inputs, and its gradients
+// have their type.
 func TestMatMulWide(t *testing.T) {
 	const m, k, n = 3, 37, 5
 	for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {

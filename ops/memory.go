@@ -18,8 +18,8 @@ import (
 // first, which takes longer than many an op. A result gets fresh memory where someone may hold the
 // last one on purpose:
 //
-//   - a root of the graph, such as the logits of a model that only predicts, or a node that [Keep] was
-//     told of or that [gorgonia.Read] reads;
+//   - a root of the graph, such as the logits of a model that only predicts, or a node that [Keep]
+//     was told of or that [gorgonia.Read] reads;
 //   - if an input of the graph has it as its value now, such as a state that is carried from run to
 //     run.
 //

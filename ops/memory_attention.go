@@ -79,8 +79,8 @@ func (m memoryAttention) backward(*run, tensors, tensors, tensors) error {
 	return errors.New("there is no gradient")
 }
 
-// SetItem makes one item of the batch hold keys and values, (1, Heads, n, HeadDim) and (1, Heads, n,
-// ValueDim), in place of what it holds. They lie where the next run computes.
+// SetItem makes one item of the batch hold keys and values, (1, Heads, n, HeadDim) and (1, Heads,
+// n, ValueDim), in place of what it holds. They lie where the next run computes.
 func (c *KVCache) SetItem(item int, k, v *tensor.Dense) error {
 	if item < 0 || item >= len(c.lengths) {
 		return fmt.Errorf("KVCache: item is %d, it needs to be from 0 to %d", item, len(c.lengths)-1)

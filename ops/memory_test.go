@@ -76,8 +76,8 @@ func TestCarriedState(t *testing.T) {
 	}
 }
 
-// In a graph whose ops share memory, losses and gradients are what they are without, run after run, and what is alive at once is
-// less than all results.
+// In a graph whose ops share memory, losses and gradients are what they are without, run after run,
+// and what is alive at once is less than all results.
 func TestReuseMemory(t *testing.T) {
 	for dtype := range bounds {
 		var want [][]float64
@@ -114,8 +114,8 @@ func TestReuseMemory(t *testing.T) {
 	}
 }
 
-// A gradient that a forward run computed is not written over by results of the backward run, of which the one that comes next is as
-// large.
+// A gradient that a forward run computed is not written over by results of the backward run, of
+// which the one that comes next is as large.
 func TestGradientsOfTheForwardRunStay(t *testing.T) {
 	const rows, wide, features = 6, 100, 4
 	const vocabulary = rows * wide / features

@@ -34,8 +34,8 @@ func TestModeDecidesDropout(t *testing.T) {
 	compare(t, typed{c, tensor.Float64, "back"}, out(), map[string][]float64{"out": atStep}, 1e-12)
 }
 
-// TestModeByDefault checks that runs count as steps, from 0, when no one sets the mode, and that the backward run has the
-// mask of its forward run.
+// TestModeByDefault checks that runs count as steps, from 0, when no one sets the mode, and that
+// the backward run has the mask of its forward run.
 func TestModeByDefault(t *testing.T) {
 	c := self
 	c.o.Dropout, c.o.Seed = 0.5, 9

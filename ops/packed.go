@@ -199,8 +199,8 @@ func (in *input) checkPacked(dtype kernels.DType) (kernels.Tensor, error) {
 	return t, nil
 }
 
-// wordsOf is the memory of a packed matrix, whose value is v, as words of 32 bits, of which its rows
-// are whole ones: for what moves it.
+// wordsOf is the memory of a packed matrix, whose value is v, as words of 32 bits, of which its
+// rows are whole ones: for what moves it.
 func wordsOf(t kernels.Tensor, v gorgonia.Value) kernels.Tensor {
 	words := kernels.Contiguous(t.Data, kernels.I32, v.Shape().TotalSize()/4)
 	words.Owner = t.Owner

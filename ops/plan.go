@@ -236,7 +236,8 @@ func (p *plan) planFrees() {
 	}
 }
 
-// planPostponed finds the steps whose work the one step that reads them may do, with what they read.
+// planPostponed finds the steps whose work the one step that reads them may do, with what they
+// read.
 func (p *plan) planPostponed(readers map[*result]int) {
 	for _, s := range p.steps {
 		if s.back || s.wanted != nil {
@@ -255,8 +256,8 @@ func (p *plan) planPostponed(readers map[*result]int) {
 	}
 }
 
-// postponable is the step that gives one input of another, and that result, if it may leave its work to
-// the other.
+// postponable is the step that gives one input of another, and that result, if it may leave its
+// work to the other.
 func (p *plan) postponable(s *step, input int) (before *step, r *result) {
 	n := s.c.operands[input].node
 	if n == nil {

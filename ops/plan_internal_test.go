@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// randomGraph is a graph of ops that read any of the nodes before them, in memory that they share, and
-// the gradients of its inputs.
+// randomGraph is a graph of ops that read any of the nodes before them, in memory that they share,
+// and the gradients of its inputs.
 func randomGraph(t *testing.T, seed uint64) (g *gorgonia.ExprGraph, nodes, gradients gorgonia.Nodes) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -89,7 +89,8 @@ func TestRunsAreAsPlanned(t *testing.T) {
 	}
 }
 
-// A machine for a part of a graph runs other steps than planned: it frees nothing that it still reads.
+// A machine for a part of a graph runs other steps than planned: it frees nothing that it still
+// reads.
 func TestRunsThatAreNotPlanned(t *testing.T) {
 	for seed := range uint64(60) {
 		var want []float64

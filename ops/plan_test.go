@@ -8,8 +8,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A layer with a residual norm behind it: the norm's gradients sum that of the layer's bias too, and
-// each result is freed after the last op that reads it.
+// A layer with a residual norm behind it: the norm's gradients sum that of the layer's bias too,
+// and each result is freed after the last op that reads it.
 func ExampleWritePlan() {
 	g := gorgonia.NewGraph()
 	in := func(name string, shape ...int) *gorgonia.Node {

@@ -7,8 +7,9 @@ import "github.com/stheno-ml/stheno/kernels"
 //
 //	x → norm → product → + x         becomes    x → product
 //
-// The plan says which steps may do so, in a graph that reuses memory, since nobody looks at a result
-// that only one step reads. Where the device has no kernel for both, the work is done after all.
+// The plan says which steps may do so, in a graph that reuses memory, since nobody looks at a
+// result that only one step reads. Where the device has no kernel for both, the work is done after
+// all.
 type postponed struct {
 	norm    *kernels.Norm        // what it is: an RMS norm
 	product *kernels.RowsProduct // or products of few rows
@@ -62,8 +63,8 @@ func (r *run) multiplyRows(p kernels.RowsProduct, out kernels.Tensor) (done bool
 	return true, device.RowsProductForward(&p, asMatrix(out))
 }
 
-// leaveRows leaves a product to the step that reads it, if that may add it and it is one for a kernel
-// of few rows.
+// leaveRows leaves a product to the step that reads it, if that may add it and it is one for a
+// kernel of few rows.
 func (r *run) leaveRows(p kernels.RowsProduct, out kernels.Tensor) bool {
 	device := r.joiner()
 	if device == nil || !r.postpones() || !device.TakesRowsProduct(&p) {
@@ -73,8 +74,8 @@ func (r *run) leaveRows(p kernels.RowsProduct, out kernels.Tensor) bool {
 	return true
 }
 
-// addRows computes sum = x + an input, if that is a product that was left to it. Otherwise the input
-// is there.
+// addRows computes sum = x + an input, if that is a product that was left to it. Otherwise the
+// input is there.
 func (r *run) addRows(input int, x, sum kernels.Tensor) (done bool, err error) {
 	before, device := r.postponed(input), r.joiner()
 	if before == nil || device == nil {

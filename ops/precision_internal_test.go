@@ -35,7 +35,8 @@ func (p *precise) AttentionBackward(a *kernels.Attention, g kernels.AttentionGra
 	return p.Backend.AttentionBackward(a, g)
 }
 
-// What a graph allows holds for every product in it, forward and backward, but for attention that asks for something itself.
+// What a graph allows holds for every product in it, forward and backward, but for attention that
+// asks for something itself.
 func TestGraphsAllowPrecision(t *testing.T) {
 	backend := host
 	defer func() { host = backend }()

@@ -21,8 +21,8 @@ import (
 // that Train was called with last. Each launch reads on the host the lengths of sequences, packed
 // or padded, where they are inputs of the graph, and how much a [KVCache] holds, to which it adds.
 // Anything else that an op reads on the host would stay what it was: such a graph cannot be
-// recorded, and the error says which op that is: attention over lengths that ranks share, and dropout
-// that counts its own runs. The graph is still right unrecorded.
+// recorded, and the error says which op that is: attention over lengths that ranks share, and
+// dropout that counts its own runs. The graph is still right unrecorded.
 func Record(g *gorgonia.ExprGraph, d *Device, run func() error) (kernels.Recording, error) {
 	if g == nil || run == nil {
 		return nil, errors.New("Record: g or run is nil, it needs a graph and what runs it")

@@ -15,8 +15,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A recorded graph reads the lengths of keys in each launch, from a feed or from what its input has as its value then; lengths that cannot
-// be are the launch's error, in the op's name.
+// A recorded graph reads the lengths of keys in each launch, from a feed or from what its input has
+// as its value then; lengths that cannot be are the launch's error, in the op's name.
 func TestRecordedLengths(t *testing.T) {
 	d := gpu(t)
 	const batch, length, size = 3, 70, 32
@@ -105,8 +105,8 @@ func one(nodes gorgonia.Nodes, err error) (*gorgonia.Node, error) {
 	return nodes[0], nil
 }
 
-// A recorded graph adds to a cache in each launch: for one text and for several, which may rest, with
-// the bits of runs that are not recorded. Recording counts no token.
+// A recorded graph adds to a cache in each launch: for one text and for several, which may rest,
+// with the bits of runs that are not recorded. Recording counts no token.
 func TestRecordedCache(t *testing.T) {
 	d := gpu(t)
 	for _, dtype := range []tensor.Dtype{tensor.Float32, ops.BFloat16} {

@@ -10,7 +10,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// replayer is a device of the host's memory that remembers the work that varies, and the lengths that it was asked for.
+// replayer is a device of the host's memory that remembers the work that varies, and the lengths
+// that it was asked for.
 type replayer struct {
 	kernels.Backend
 	works             []func(kernels.Backend) error
@@ -34,8 +35,8 @@ func (r *replayer) AttentionBackward(a *kernels.Attention, g kernels.AttentionGr
 	return r.Backend.AttentionBackward(a, g)
 }
 
-// Where a graph is recorded, attention is asked for again with the lengths that the graph's input has then; lengths that an op computes on
-// the host cannot be recorded.
+// Where a graph is recorded, attention is asked for again with the lengths that the graph's input
+// has then; lengths that an op computes on the host cannot be recorded.
 func TestLengthsAreReadAgain(t *testing.T) {
 	backend := host
 	defer func() { host = backend }()

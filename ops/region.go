@@ -11,8 +11,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// regions are the parts of a graph that may be computed again. They name calls by their ids, so that
-// they do not keep the graph alive.
+// regions are the parts of a graph that may be computed again. They name calls by their ids, so
+// that they do not keep the graph alive.
 type regions struct {
 	chosen  map[string]bool
 	offered []RegionEstimate
@@ -35,8 +35,8 @@ func RecomputesRegion(g *gorgonia.ExprGraph, name string) bool {
 	return stateOf(g).regions.chosen[name]
 }
 
-// OffersRegions reports whether someone looks for regions of a graph: whether [RecomputeRegions] was
-// called.
+// OffersRegions reports whether someone looks for regions of a graph: whether [RecomputeRegions]
+// was called.
 func OffersRegions(g *gorgonia.ExprGraph) bool { return stateOf(g).regions.chosen != nil }
 
 // OfferRegion says that everything between the nodes from and the nodes out could be computed again
@@ -158,8 +158,8 @@ func (c *chooser) choose() (trial, error) {
 	for _, g := range c.groups {
 		total += slices.MaxFunc(g, func(a, b regionWay) int { return a.bytes - b.bytes }).bytes
 	}
-	// What regions keep is not what their run saves: what is computed again has its own peak. So the
-	// saving that is asked for is found by halving.
+	// What regions keep is not what their run saves: what is computed again has its own peak. So
+	// the saving that is asked for is found by halving.
 	short, enough := 0, total
 	for _, names := range c.extremes() {
 		if _, err := c.try(names); err != nil {
@@ -286,8 +286,8 @@ func (c *chooser) cheapest(need int) (names []string) {
 	return names
 }
 
-// improve takes cheaper choices that differ from the best in one group or two, as long as there is one
-// that keeps the budget.
+// improve takes cheaper choices that differ from the best in one group or two, as long as there is
+// one that keeps the budget.
 func (c *chooser) improve() (trial, error) {
 	left := improvements
 	for better := true; better; {
@@ -313,8 +313,8 @@ func (c *chooser) improve() (trial, error) {
 }
 
 // neighbours lists the choices that differ from the best in one group or two and promise to cost
-// less: by turns the cheapest, and the one that costs nearly as much as the best. Those that save far
-// less than the best are left out.
+// less: by turns the cheapest, and the one that costs nearly as much as the best. Those that save
+// far less than the best are left out.
 func (c *chooser) neighbours() (list [][]string) {
 	type choice struct {
 		ways []int

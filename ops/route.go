@@ -17,8 +17,8 @@ type Assignment struct {
 
 // Route lets each token choose experts by logits, (..., experts), and weighs them: weights are
 // (tokens, o.Chosen), the best first. bias, (experts), is added to the scores for the choice alone,
-// and may be nil; it has no gradient. Weights and bias are float32 beside 16-bit logits. A mixture of
-// experts goes on with [Dispatch], [GroupedLinear] and [Combine].
+// and may be nil; it has no gradient. Weights and bias are float32 beside 16-bit logits. A mixture
+// of experts goes on with [Dispatch], [GroupedLinear] and [Combine].
 func Route(logits, bias *gorgonia.Node, o kernels.RouterOptions) (weights *gorgonia.Node, a Assignment, err error) {
 	outputs, err := applyAll("Route", kernel{
 		describe: func(in tensors) (is description, err error) {
@@ -72,8 +72,9 @@ func (a Assignment) of(t kernels.Tensor, tokens int) (kernels.Assignment, error)
 	return kernels.AssignmentOf(t, a.Experts, a.Chosen), nil
 }
 
-// Dispatch brings the rows of tokens, (..., C), to those who chose them: the result, (tokens·Chosen,
-// C), has the rows of each expert's tokens together, one expert after the other. See [Combine].
+// Dispatch brings the rows of tokens, (..., C), to those who chose them: the result,
+// (tokens·Chosen, C), has the rows of each expert's tokens together, one expert after the other.
+// See [Combine].
 func Dispatch(x *gorgonia.Node, a Assignment) (*gorgonia.Node, error) {
 	return apply("Dispatch", kernel{
 		describe: func(in tensors) (description, error) {
@@ -141,8 +142,9 @@ func Combine(x, weights *gorgonia.Node, a Assignment) (*gorgonia.Node, error) {
 
 // BalanceLoss is a loss that is least, Chosen, where tokens use all experts alike: the number of
 // experts times the sum over experts of how often a token chose one and of its mean probability
-// softmax(logits), both over all tokens. Logits, (..., experts), are those of a router, or of several
-// layers' routers, whose tokens count together then; assignments are what [Route] gave for each. It is a scalar of float32, or float64, to add to a model's loss with a small factor.
+// softmax(logits), both over all tokens. Logits, (..., experts), are those of a router, or of
+// several layers' routers, whose tokens count together then; assignments are what [Route] gave for
+// each. It is a scalar of float32, or float64, to add to a model's loss with a small factor.
 func BalanceLoss(logits gorgonia.Nodes, assignments []Assignment) (*gorgonia.Node, error) {
 	if len(logits) == 0 || len(logits) != len(assignments) {
 		return nil, fmt.Errorf("BalanceLoss: there are %d logits and %d assignments, it needs as many of both, and at least one", len(logits), len(assignments))

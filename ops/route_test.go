@@ -28,7 +28,8 @@ func assigned(c reference.Chosen[float64], tokens int) kernels.Assignment {
 	}
 }
 
-// A mixture of experts: a router, two grouped layers with what is between them, and the weighted sum.
+// A mixture of experts: a router, two grouped layers with what is between them, and the weighted
+// sum.
 func TestMixture(t *testing.T) {
 	slow.Emulated(t)
 	const tokens, experts, in, hidden = 7, 5, 3, 4
@@ -130,7 +131,8 @@ func TestBalanceLoss(t *testing.T) {
 					return nil, err
 				}
 				list = append(list, a)
-				// A lispMachine needs all that a graph computes in its cost. The weights of a token sum to 1.
+				// A lispMachine needs all that a graph computes in its cost. The weights of a token
+				// sum to 1.
 				loss = gorgonia.Must(gorgonia.Add(loss, gorgonia.Must(ops.Sum(weights))))
 			}
 			balance, err := ops.BalanceLoss(in, list)
@@ -153,7 +155,8 @@ func TestBalanceLoss(t *testing.T) {
 	}})
 }
 
-// Weights of 16 bits beside float32, and layers in 16 bits with weights of float32, compute what their rounded weights say.
+// Weights of 16 bits beside float32, and layers in 16 bits with weights of float32, compute what
+// their rounded weights say.
 func TestGroupedLinearOfKeptWeights(t *testing.T) {
 	g := gorgonia.NewGraph()
 	values := func(n int) (list []float64) {

@@ -17,8 +17,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// scored is attention with a score and a mask that look nodes up: a window of one document, a learnt bias by distance, and a learnt
-// temperature a head.
+// scored is attention with a score and a mask that look nodes up: a window of one document, a
+// learnt bias by distance, and a learnt temperature a head.
 type scored struct {
 	graph      *gorgonia.ExprGraph
 	floats     gorgonia.Nodes // q, k, v, bias, heat
@@ -68,7 +68,8 @@ func newScored(t testing.TB, dtype tensor.Dtype, packed bool) *scored {
 	return s
 }
 
-// The gradients of a graph with a score and a mask are those of finite differences, under both machines, for what is looked up too.
+// The gradients of a graph with a score and a mask are those of finite differences, under both
+// machines, for what is looked up too.
 func TestScoreGradients(t *testing.T) {
 	slow.Emulated(t)
 	for _, packed := range []bool{false, true} {
@@ -110,7 +111,8 @@ func TestScoreGradients(t *testing.T) {
 	}
 }
 
-// The other types compute the same, to their precision; and a change of what the mask looks up changes what is visible.
+// The other types compute the same, to their precision; and a change of what the mask looks up
+// changes what is visible.
 func TestScoreTypes(t *testing.T) {
 	output := func(dtype tensor.Dtype, change bool) []float64 {
 		s := newScored(t, dtype, false)
@@ -201,8 +203,8 @@ func TestMaskPicture(t *testing.T) {
 		r, _, _, _ := picture.At(k, q).RGBA()
 		return fmt.Sprint(r >> 8)
 	}
-	// A visible pair at the diagonal, one far below it, one of two documents in a tile that has both, one above the diagonal, and one
-	// far from what it could see.
+	// A visible pair at the diagonal, one far below it, one of two documents in a tile that has
+	// both, one above the diagonal, and one far from what it could see.
 	got := strings.Join([]string{gray(10, 10), gray(200, 100), gray(310, 290), gray(5, 590), gray(590, 5)}, " ")
 	if want := "110 40 215 255 255"; got != want {
 		t.Errorf("pixels are %s instead of %s", got, want)

@@ -351,8 +351,8 @@ func (p gradientPick) SymDiff(_ gorgonia.Nodes, _, gradient *gorgonia.Node) (gor
 	return gorgonia.Nodes{n}, err
 }
 
-// differentiateAgain adds a call of the same kernel, to be differentiated in this one's place: a call keeps what
-// one gradient op needs.
+// differentiateAgain adds a call of the same kernel, to be differentiated in this one's place: a
+// call keeps what one gradient op needs.
 func (c *call) differentiateAgain(children gorgonia.Nodes, dOut *gorgonia.Node) (gorgonia.Nodes, error) {
 	inputs := make([]input, len(c.operands))
 	for i := range c.operands {

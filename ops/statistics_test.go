@@ -12,8 +12,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Norms that hand out their statistics have the values and gradients of those that do not, also where a cost has the statistics
-// in it, which are constants to it.
+// Norms that hand out their statistics have the values and gradients of those that do not, also
+// where a cost has the statistics in it, which are constants to it.
 func TestNormStatistics(t *testing.T) {
 	shape, c := []int{2, 3, 17}, 17
 	r := rand.New(rand.NewPCG(3, 4))

@@ -46,7 +46,8 @@ func keptLayers(in, hidden int) map[string]keptLayer {
 	}
 }
 
-// keptValue is a weight in a type, and in float32 as what it was rounded to. A matrix is packed as (out, in).
+// keptValue is a weight in a type, and in float32 as what it was rounded to. A matrix is packed as
+// (out, in).
 func keptValue(t *testing.T, name string, weight *tensor.Dense, dtype tensor.Dtype) (kept, wide *tensor.Dense) {
 	t.Helper()
 	var err error
@@ -80,8 +81,8 @@ func transposedValue(v *tensor.Dense) *tensor.Dense {
 	return tensor.New(tensor.WithShape(columns, rows), tensor.WithBacking(to))
 }
 
-// Weights that are kept in 16 bits or packed beside an x of float32 count as what they are: layers, and the gradients of all else, are
-// those of the same weights in float32.
+// Weights that are kept in 16 bits or packed beside an x of float32 count as what they are: layers,
+// and the gradients of all else, are those of the same weights in float32.
 func TestKeptWeights(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16, ops.Int8, ops.Int4, ops.NF4} {
 		in, hidden := 40, 70
@@ -137,7 +138,8 @@ func TestKeptWeights(t *testing.T) {
 	}
 }
 
-// Packed weights go with an x of 16 bits too, the layers of one x among them, and give it the gradient of their sum.
+// Packed weights go with an x of 16 bits too, the layers of one x among them, and give it the
+// gradient of their sum.
 func TestPackedWeightsBeside16Bits(t *testing.T) {
 	const in, hidden = 64, 192
 	for name, layer := range keptLayers(in, hidden) {

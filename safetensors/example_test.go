@@ -10,7 +10,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Two parameters go to a file, which safetensors.torch.load_file would read as well, and one of them comes back.
+// Two parameters go to a file, which safetensors.torch.load_file would read as well, and one of
+// them comes back.
 func Example() {
 	folder, err := os.MkdirTemp("", "safetensors")
 	if err != nil {

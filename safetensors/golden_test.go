@@ -14,7 +14,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// The tests of this file exchange files with Python's safetensors; testdata/golden.py is the other side.
+// The tests of this file exchange files with Python's safetensors; testdata/golden.py is the other
+// side.
 
 var update = flag.Bool("update", false, "write testdata/stheno.safetensors anew")
 

@@ -10,7 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/safetensors"
 )
 
-// madeUp is a file whose contents nobody holds: a header's length, its beginning, one byte over and over, and its end.
+// madeUp is a file whose contents nobody holds: a header's length, its beginning, one byte over and
+// over, and its end.
 type madeUp struct {
 	length     uint64
 	begin, end string
@@ -34,7 +35,8 @@ func (m *madeUp) ReadAt(p []byte, at int64) (int, error) {
 	return len(p), nil
 }
 
-// A header that lies is refused before memory is taken for what it claims, and one that is enormous takes little beside itself.
+// A header that lies is refused before memory is taken for what it claims, and one that is enormous
+// takes little beside itself.
 func TestHostileHeaders(t *testing.T) {
 	const (
 		most  = 100_000_000

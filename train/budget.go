@@ -13,8 +13,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Bytes is an amount of memory. As a flag it takes 24G, 800M, 1.5T or a number of bytes, where K, M,
-// G and T are powers of 1024.
+// Bytes is an amount of memory. As a flag it takes 24G, 800M, 1.5T or a number of bytes, where K,
+// M, G and T are powers of 1024.
 type Bytes int
 
 const byteUnits = "KMGT"
@@ -51,8 +51,8 @@ type memory struct {
 	again []string
 }
 
-// Memory is how many bytes a step is estimated to take, and the names of the parts of the model that
-// are computed again, for batches like the first. They are 0 and none where the config limits
+// Memory is how many bytes a step is estimated to take, and the names of the parts of the model
+// that are computed again, for batches like the first. They are 0 and none where the config limits
 // nothing.
 func (l *Loop) Memory() (needs Bytes, again []string) { return l.memory.needs, l.memory.again }
 

@@ -29,7 +29,8 @@ func latest(t *testing.T, folder *checkpoint.Folder) checkpoint.Checkpoint {
 	return c
 }
 
-// TestWhateverEndsARunLeavesACheckpoint has a hook fail in step 8, at which no checkpoint is due, and resumes the run.
+// TestWhateverEndsARunLeavesACheckpoint has a hook fail in step 8, at which no checkpoint is due,
+// and resumes the run.
 func TestWhateverEndsARunLeavesACheckpoint(t *testing.T) {
 	straight := countingLoop(t, nil, nil)
 	runLoop(t, straight, context.Background())
@@ -71,7 +72,8 @@ func failAt(now bool, err error) error {
 	return nil
 }
 
-// TestDisplaysAreNotNeeded lets a display fail in each of its functions: the run goes on, the others are told once.
+// TestDisplaysAreNotNeeded lets a display fail in each of its functions: the run goes on, the
+// others are told once.
 func TestDisplaysAreNotNeeded(t *testing.T) {
 	straight := countingLoop(t, nil, nil)
 	runLoop(t, straight, context.Background())
@@ -139,7 +141,8 @@ func TestWhatCannotBeStoredIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestCancelIsSeenWithinAStepAndAnEvaluation cancels after a batch of either and resumes: nothing is different.
+// TestCancelIsSeenWithinAStepAndAnEvaluation cancels after a batch of either and resumes: nothing
+// is different.
 func TestCancelIsSeenWithinAStepAndAnEvaluation(t *testing.T) {
 	type evaluation struct {
 		done              int
@@ -200,8 +203,9 @@ func TestCancelIsSeenWithinAStepAndAnEvaluation(t *testing.T) {
 	}
 }
 
-// TestSkippedStepsCostNoCheckpoint breaks the weights after step 5 and mends them after step 7. Until then the one
-// checkpoint that is kept is that of step 4, or of step 2 while that of step 4 is being written.
+// TestSkippedStepsCostNoCheckpoint breaks the weights after step 5 and mends them after step 7.
+// Until then the one checkpoint that is kept is that of step 4, or of step 2 while that of step 4
+// is being written.
 func TestSkippedStepsCostNoCheckpoint(t *testing.T) {
 	folder := openFolder(t, t.TempDir(), 1)
 	var steps []int
@@ -247,7 +251,8 @@ func stepsOf(t *testing.T, folder *checkpoint.Folder) []int {
 	return steps
 }
 
-// TestLostWeightsAreNoCheckpoint breaks the weights for good: the run ends with an error, the good checkpoints stay.
+// TestLostWeightsAreNoCheckpoint breaks the weights for good: the run ends with an error, the good
+// checkpoints stay.
 func TestLostWeightsAreNoCheckpoint(t *testing.T) {
 	for name, cancelled := range map[string]bool{"until steps in a row are too many": false, "cancelled": true} {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -282,7 +287,8 @@ func TestLostWeightsAreNoCheckpoint(t *testing.T) {
 	}
 }
 
-// TestCancelledBeforeTheFirstStep has what was promised: a checkpoint, or an end that says that there is none.
+// TestCancelledBeforeTheFirstStep has what was promised: a checkpoint, or an end that says that
+// there is none.
 func TestCancelledBeforeTheFirstStep(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -306,7 +312,8 @@ func TestCancelledBeforeTheFirstStep(t *testing.T) {
 	}
 }
 
-// TestResumeFromTheBest goes back to it: the steps after it come again, and no checkpoint of before stays in their way.
+// TestResumeFromTheBest goes back to it: the steps after it come again, and no checkpoint of before
+// stays in their way.
 func TestResumeFromTheBest(t *testing.T) {
 	folder := openFolder(t, t.TempDir(), 5)
 	loop := countingLoop(t, folder, func(c *train.LoopConfig) { c.CheckpointEvery, c.Evaluations.Validation = 5, backwards{} })
@@ -336,7 +343,8 @@ func TestResumeFromTheBest(t *testing.T) {
 	}
 }
 
-// TestLoopRefusesNonsense has values that NewLoop did not make, and models whose parts belong elsewhere.
+// TestLoopRefusesNonsense has values that NewLoop did not make, and models whose parts belong
+// elsewhere.
 func TestLoopRefusesNonsense(t *testing.T) {
 	var zero train.Loop
 	if _, err := zero.Run(context.Background()); err == nil {

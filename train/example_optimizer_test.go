@@ -12,7 +12,8 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 )
 
-// signMomentum is an optimiser of a program's own: weights move by the learning rate along the sign of a momentum.
+// signMomentum is an optimiser of a program's own: weights move by the learning rate along the sign
+// of a momentum.
 type signMomentum struct{ beta float32 }
 
 func (signMomentum) Name() string                  { return "sign momentum" }
@@ -29,8 +30,9 @@ func (s signMomentum) step(p train.Parameter) error {
 	return nil
 }
 
-// An optimiser of one's own has a name, a list of what it remembers, and a function that changes one parameter. The Loop clips
-// its gradients, follows the schedule, keeps its state in checkpoints, and shows its steps, as it does with AdamW.
+// An optimiser of one's own has a name, a list of what it remembers, and a function that changes
+// one parameter. The Loop clips its gradients, follows the schedule, keeps its state in
+// checkpoints, and shows its steps, as it does with AdamW.
 func ExampleOptimizer() {
 	ids := make([]int, 1000)
 	for i := range ids {

@@ -10,9 +10,9 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 )
 
-// A program that runs on a CPU, on a GPU where there is one, and on all that a launcher has started it on. Nothing in it is
-// about ranks: to share sequences or weights among them is a setting of the place, such as one of the flags that
-// PlaceConfig.Flags registers.
+// A program that runs on a CPU, on a GPU where there is one, and on all that a launcher has started
+// it on. Nothing in it is about ranks: to share sequences or weights among them is a setting of the
+// place, such as one of the flags that PlaceConfig.Flags registers.
 func ExamplePlaceConfig_Run() {
 	learn := func(ctx context.Context, place *train.Place) error {
 		ids := make([]int, 4000)

@@ -12,8 +12,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A small GPT learns to count modulo 7. Biases and the scales of norms are left out of weight decay, and so are the
-// positions.
+// A small GPT learns to count modulo 7. Biases and the scales of norms are left out of weight
+// decay, and so are the positions.
 func ExampleAdamW() {
 	const batch, length, vocab, steps = 4, 8, 7, 60
 	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(1))
@@ -97,7 +97,8 @@ func ExampleWarmupCosine() {
 	// Output: 0.25 0.50 0.75 1.00 0.97 0.87 0.72 0.55 0.38 0.23 0.13 0.10 0.10
 }
 
-// The same model in a loop, which reads batches from data, evaluates on the last fifth of them and tells a hook.
+// The same model in a loop, which reads batches from data, evaluates on the last fifth of them and
+// tells a hook.
 func ExampleLoop() {
 	ids := make([]int, 1000)
 	for i := range ids {

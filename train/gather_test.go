@@ -24,8 +24,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// heldModel is a language model whose weights ranks share out. Sums of gradients have the order of one process but where layers share
-// weights: then the bound is not 0.
+// heldModel is a language model whose weights ranks share out. Sums of gradients have the order of
+// one process but where layers share weights: then the bound is not 0.
 type heldModel struct {
 	name         string
 	bound        float64
@@ -86,7 +86,8 @@ func (m heldModel) trains(holders *distributed.Group, c *train.LoopConfig) error
 	return store.ShareOut(holders)
 }
 
-// run trains on so many ranks, and returns the course of rank 0 with the weights that all hold together.
+// run trains on so many ranks, and returns the course of rank 0 with the weights that all hold
+// together.
 func (m heldModel) run(t *testing.T, size, accumulation int, files bool, change func(group *distributed.Group, c *train.LoopConfig)) course {
 	t.Helper()
 	courses, errs := together{size: size, accumulation: accumulation, files: files, resume: change != nil, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
@@ -139,8 +140,8 @@ func differ(a, b course, bound float64) error {
 	return nil
 }
 
-// Ranks that hold parts of the weights train as one process does with all of them: to the last bit where sums have its order. Their vectors
-// are whole, and all ranks have the same.
+// Ranks that hold parts of the weights train as one process does with all of them: to the last bit
+// where sums have its order. Their vectors are whole, and all ranks have the same.
 func TestRanksShareWeights(t *testing.T) {
 	models := heldModels
 	if testing.Short() {
@@ -156,7 +157,8 @@ func TestRanksShareWeights(t *testing.T) {
 	}
 }
 
-// Ranks that share weights and every two of them sequences train as one process. Weights that not all ranks hold are an error.
+// Ranks that share weights and every two of them sequences train as one process. Weights that not
+// all ranks hold are an error.
 func TestRanksShareWeightsAndSequences(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestRanksShareWeights has the short case")
@@ -194,8 +196,8 @@ func TestRanksShareWeightsAndSequences(t *testing.T) {
 	}
 }
 
-// Any number of ranks goes on from what any other number has written, whether they share weights or the state alone, or nothing, and write
-// checkpoints together or rank 0 does.
+// Any number of ranks goes on from what any other number has written, whether they share weights or
+// the state alone, or nothing, and write checkpoints together or rank 0 does.
 func TestRanksThatShareWeightsResume(t *testing.T) {
 	m, path := heldModels[2], t.TempDir()
 	parts := []struct {
@@ -248,7 +250,8 @@ func TestRanksThatShareWeightsResume(t *testing.T) {
 	}
 }
 
-// A process that dies while others collect weights ends them with its name, and they go on from the newest checkpoint.
+// A process that dies while others collect weights ends them with its name, and they go on from the
+// newest checkpoint.
 func TestRanksThatShareWeightsDie(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestRanksThatFail has the short case")
@@ -341,8 +344,9 @@ func TestRanksLoseSharedWeights(t *testing.T) {
 	}
 }
 
-// Ranks that share weights, gradients and state need a share of their memory: what all need together, after two steps, is little more than
-// what one does, where it is otherwise as many times that.
+// Ranks that share weights, gradients and state need a share of their memory: what all need
+// together, after two steps, is little more than what one does, where it is otherwise as many times
+// that.
 func TestSharedWeightsTakeLessMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector has memory of its own")

@@ -18,8 +18,8 @@ import (
 // there is no such checkpoint the training goes on as it is, with a Notice.
 type GoBack struct {
 	// Spike is how many standard deviations the loss may lie above the mean of the Window losses
-	// before it; 0 means 10. A loss that is not finite is a spike too. Where losses are all alike the
-	// deviation counts as a thousandth of their mean and 1e-6.
+	// before it; 0 means 10. A loss that is not finite is a spike too. Where losses are all alike
+	// the deviation counts as a thousandth of their mean and 1e-6.
 	Spike float64
 	// Window is how many steps a loss is compared with, in which no spike is seen at the beginning;
 	// 0 means 100.
@@ -136,8 +136,8 @@ func (l *Loop) goBack(why string) error {
 	if err := l.saver.finish(); err != nil {
 		return err
 	}
-	// The loss of a step judges the weights before it: those that the last good step has left may be
-	// what is wrong.
+	// The loss of a step judges the weights before it: those that the last good step has left may
+	// be what is wrong.
 	from, leftOut, wentBack := l.done, l.course.LeftOut, l.course.WentBack
 	lastGood := from - l.course.Bad
 	_, err := l.resumeUpTo(lastGood - 1)

@@ -19,7 +19,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// spoiled is counting, of which some batches break the weights while they are taken: what the loss of the next step shows.
+// spoiled is counting, of which some batches break the weights while they are taken: what the loss
+// of the next step shows.
 type spoiled struct {
 	counting
 	batches []int
@@ -43,8 +44,9 @@ func spoil(c *train.LoopConfig, loop **train.Loop, by float32, batches ...int) {
 	}}
 }
 
-// A spike of the loss, and gradients that are not finite several times, have the training go back to the newest good checkpoint and leave
-// out the batches between. The weights are those of a run that never had these batches, and the log has each step once.
+// A spike of the loss, and gradients that are not finite several times, have the training go back
+// to the newest good checkpoint and leave out the batches between. The weights are those of a run
+// that never had these batches, and the log has each step once.
 func TestLoopGoesBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		by         float32
@@ -53,7 +55,8 @@ func TestLoopGoesBack(t *testing.T) {
 		from, left int
 		why        string
 	}{
-		// Two batches make a step. What breaks with the first batch of step 10, number 18, its own loss shows.
+		// Two batches make a step. What breaks with the first batch of step 10, number 18, its own
+		// loss shows.
 		"a spike":                      {by: 300, batches: []int{18}, from: 10, left: 2, why: "the loss of step 10 is "},
 		"a checkpoint that is bad":     {by: 300, after: 10, from: 11, left: 3, why: "the loss of step 11 is "},
 		"gradients that are no number": {by: float32(math.NaN()), batches: []int{18}, from: 11, left: 3, why: "the gradients of 2 steps in a row are not finite, up to step 11"},
@@ -121,7 +124,8 @@ func TestLoopGoesBack(t *testing.T) {
 	}
 }
 
-// A training that went back and was stopped at any step ends with the bits of one that was not stopped.
+// A training that went back and was stopped at any step ends with the bits of one that was not
+// stopped.
 func TestLoopGoesBackAndResumes(t *testing.T) {
 	start := func(folder *checkpoint.Folder, steps int) *train.Loop {
 		var loop *train.Loop
@@ -156,8 +160,8 @@ func TestLoopGoesBackAndResumes(t *testing.T) {
 	}
 }
 
-// A training that a hook stops at a spike, and that is resumed from the checkpoint of this stop, goes back beyond the weights that the
-// spike was about.
+// A training that a hook stops at a spike, and that is resumed from the checkpoint of this stop,
+// goes back beyond the weights that the spike was about.
 func TestLoopGoesBackBeyondAStop(t *testing.T) {
 	var back *train.Back
 	start := func(folder *checkpoint.Folder, stops bool) *train.Loop {
@@ -220,7 +224,8 @@ var errStopped = errors.New("stopped")
 
 const none = -1
 
-// A training goes back so many times, and no more; one without a good checkpoint goes on, and says so.
+// A training goes back so many times, and no more; one without a good checkpoint goes on, and says
+// so.
 func TestLoopGoesBackSoOften(t *testing.T) {
 	var loop *train.Loop
 	loop = countingLoop(t, openFolder(t, t.TempDir(), 4), func(l *train.LoopConfig) {

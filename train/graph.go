@@ -41,9 +41,9 @@ type pass struct {
 	scalars   []kernels.Tensor // of recorded runs
 }
 
-// newGraph builds a model for batches like b, with gradients if it is to train, and its machine. Its
-// inputs and parameters are on the device, or on the host where that is nil. The regions of these
-// names are computed again.
+// newGraph builds a model for batches like b, with gradients if it is to train, and its machine.
+// Its inputs and parameters are on the device, or on the host where that is nil. The regions of
+// these names are computed again.
 func newGraph(c LoopConfig, b data.Batch, training bool, again []string) (*graph, error) {
 	t, err := newPlainGraph(c, b, training, func(g *gorgonia.ExprGraph) {
 		if len(again) > 0 {

@@ -158,8 +158,8 @@ func (c training) losses(t testing.TB) (losses []float64, weights [][]float32, l
 	return losses, weights, l
 }
 
-// A training on the device has the losses of one on the host, in float32 and in 16 bits; recorded steps have the bits of those
-// that are not.
+// A training on the device has the losses of one on the host, in float32 and in 16 bits; recorded
+// steps have the bits of those that are not.
 func TestTrainingOnTheDevice(t *testing.T) {
 	d := gpu(t)
 	gpt := nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}
@@ -225,8 +225,8 @@ func (c training) compareWithTheHost(t *testing.T, d *ops.Device) {
 	}
 }
 
-// A training of changes of low rank has the losses of one on the host, beside weights that are kept in 16 bits or packed; recorded
-// steps have the bits of those that are not.
+// A training of changes of low rank has the losses of one on the host, beside weights that are kept
+// in 16 bits or packed; recorded steps have the bits of those that are not.
 func TestLoRAOnTheDevice(t *testing.T) {
 	d := gpu(t)
 	for _, kept := range []tensor.Dtype{ops.BFloat16, ops.Int8, ops.Int4, ops.NF4} {
@@ -328,8 +328,8 @@ func (c training) describe(t *testing.T, losses []float64) {
 	}
 }
 
-// Dropout has the host's masks in every step, and a training with it has the same bits recorded, unrecorded, and with blocks that are
-// computed again.
+// Dropout has the host's masks in every step, and a training with it has the same bits recorded,
+// unrecorded, and with blocks that are computed again.
 func TestDropoutOnTheDevice(t *testing.T) {
 	d := gpu(t)
 	for _, accumulation := range []int{1, 2} {
@@ -362,7 +362,8 @@ func TestDropoutOnTheDevice(t *testing.T) {
 	}
 }
 
-// Who writes weights between steps is heard: the copies in 16 bits that steps read, recorded or not, are of the weights as they are.
+// Who writes weights between steps is heard: the copies in 16 bits that steps read, recorded or
+// not, are of the weights as they are.
 func TestWeightsChangedBetweenSteps(t *testing.T) {
 	const steps, at = 14, 6
 	losses := func(compute tensor.Dtype, records bool, factor float32) (list []float64) {

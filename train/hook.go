@@ -102,7 +102,8 @@ type Step struct {
 	Metrics map[string]float64 // those of the model's metrics that are scalars, by name; nil without any
 
 	// Waited is, by rank, how long the others have waited for it since the step before, on average:
-	// for its data, its part of the step, and what its hooks and checkpoints took. Nil for one rank.
+	// for its data, its part of the step, and what its hooks and checkpoints took. Nil for one
+	// rank.
 	Waited []time.Duration
 }
 

@@ -14,7 +14,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// blobs are points around one of three centres, of several numbers of rows, which rows lists in turns.
+// blobs are points around one of three centres, of several numbers of rows, which rows lists in
+// turns.
 func blobs(rows ...int) data.Batches {
 	return data.Func(func(n int) (data.Batch, error) {
 		count := rows[n%len(rows)]
@@ -50,7 +51,8 @@ func plain(rate float64, accumulation int) train.Options {
 	return train.Options{Schedule: train.ConstantRate(rate), Accumulation: accumulation}
 }
 
-// A model of points and labels learns from batches of three shapes with one optimiser, a graph a shape, and its metrics are told.
+// A model of points and labels learns from batches of three shapes with one optimiser, a graph a
+// shape, and its metrics are told.
 func TestLoopOfOtherInputs(t *testing.T) {
 	for _, accumulation := range []int{1, 2} {
 		calls := 0
@@ -96,7 +98,8 @@ func TestLoopOfOtherInputs(t *testing.T) {
 	}
 }
 
-// Parameters that are frozen stay as they are, and are in checkpoints, which another loop goes on from.
+// Parameters that are frozen stay as they are, and are in checkpoints, which another loop goes on
+// from.
 func TestFrozenParameters(t *testing.T) {
 	path := t.TempDir()
 	folder := openFolder(t, path, 1)

@@ -22,12 +22,13 @@ import (
 
 var kills = flag.Int("kills", 3, "how many times TestKilledRunsResume kills its run")
 
-// killFolder is the environment variable that makes a test process the victim, with the folder as its value.
+// killFolder is the environment variable that makes a test process the victim, with the folder as
+// its value.
 const killFolder = "STHENO_TEST_KILL_FOLDER"
 
-// TestKilledRunsResume kills a run, which writes a checkpoint after every step, at random moments, and starts it again
-// each time. The weights at the end need to be those of a run that nobody killed, no checkpoint may ever be unreadable, and
-// the log has each step once.
+// TestKilledRunsResume kills a run, which writes a checkpoint after every step, at random moments,
+// and starts it again each time. The weights at the end need to be those of a run that nobody
+// killed, no checkpoint may ever be unreadable, and the log has each step once.
 func TestKilledRunsResume(t *testing.T) {
 	slow.Race(t)
 	const mostSteps = 40 // between two kills
@@ -54,8 +55,8 @@ func TestKilledRunsResume(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// Moments are counted in steps, so that a slow machine's kills are not all before the first; the last wait is for the
-		// middle of a step, its log or its checkpoint.
+		// Moments are counted in steps, so that a slow machine's kills are not all before the
+		// first; the last wait is for the middle of a step, its log or its checkpoint.
 		lines := bufio.NewScanner(out)
 		for range 1 + random.IntN(mostSteps/2) {
 			if !lines.Scan() {
@@ -119,8 +120,8 @@ func killable(t *testing.T, folder string, steps int, hooks ...train.Hook) *trai
 	return loop
 }
 
-// victim is the process that gets killed. It prints a line when it starts and one after each step, and does not go further between two
-// kills than it may, however late whoever kills it is.
+// victim is the process that gets killed. It prints a line when it starts and one after each step,
+// and does not go further between two kills than it may, however late whoever kills it is.
 func victim(t *testing.T, folder string, steps, most int) {
 	fmt.Println("running")
 	began := 0

@@ -42,11 +42,11 @@ type LoopConfig struct {
 	// Place is where the model computes, and with which other ranks; nil means on the host, alone.
 	Place *Place
 	// Memory is how many bytes a step may take on this rank's device: parameters, gradients, the
-	// optimiser's state, activations and the graphs of evaluations. Where it needs more, the parts of
-	// blocks that cost the least time are computed again for their gradients, which changes no bit.
-	// NewLoop's error says the least where even that is not enough. Batches of other shapes than the
-	// first, what kernels of a GPU allocate for themselves, and the program's own memory come on
-	// top. 0 means no limit.
+	// optimiser's state, activations and the graphs of evaluations. Where it needs more, the parts
+	// of blocks that cost the least time are computed again for their gradients, which changes no
+	// bit. NewLoop's error says the least where even that is not enough. Batches of other shapes
+	// than the first, what kernels of a GPU allocate for themselves, and the program's own memory
+	// come on top. 0 means no limit.
 	Memory Bytes
 	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other
 	// ranks n·Accumulation·Size and on, of which each rank takes every Size-th; ranks that share

@@ -16,8 +16,9 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// BenchmarkLoop is what a step of nanoGPT's CPU shape costs in a Loop with prefetching, progress, log files and TensorBoard,
-// beside the machine and the optimiser alone: overhead-% compares the medians of turns of 20 steps each.
+// BenchmarkLoop is what a step of nanoGPT's CPU shape costs in a Loop with prefetching, progress,
+// log files and TensorBoard, beside the machine and the optimiser alone: overhead-% compares the
+// medians of turns of 20 steps each.
 func BenchmarkLoop(b *testing.B) {
 	const rows, length, vocab, turn = 12, 64, 65, 20
 	ids := make([]int, 100_000)
@@ -118,9 +119,10 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// BenchmarkCheckpoint is what a checkpoint costs a training that goes on beside it: turns of 20 steps of which the first is followed by a
-// checkpoint, beside turns without one. The medians of the turns give what a checkpoint costs of a step, and what one every 100 steps costs
-// of the training.
+// BenchmarkCheckpoint is what a checkpoint costs a training that goes on beside it: turns of 20
+// steps of which the first is followed by a checkpoint, beside turns without one. The medians of
+// the turns give what a checkpoint costs of a step, and what one every 100 steps costs of the
+// training.
 func BenchmarkCheckpoint(b *testing.B) {
 	const rows, length, vocab, turn = 12, 64, 65, 20
 	model := func(s *nn.Scope, in train.Inputs) train.Outputs {

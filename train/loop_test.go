@@ -21,8 +21,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// countingConfig trains the counting model with dropout and two batches a step, so that all that a checkpoint has to
-// remember counts.
+// countingConfig trains the counting model with dropout and two batches a step, so that all that a
+// checkpoint has to remember counts.
 func countingConfig(folder *checkpoint.Folder) train.LoopConfig {
 	return train.LoopConfig{
 		Model: countingModel(tensor.Float32, 0.1), Parameters: nn.NewParameters(3),
@@ -85,7 +85,8 @@ func bits(loop *train.Loop) []uint32 {
 	return all
 }
 
-// TestResumeIsBitExact stops runs after some steps and goes on in another loop, as another process would.
+// TestResumeIsBitExact stops runs after some steps and goes on in another loop, as another process
+// would.
 func TestResumeIsBitExact(t *testing.T) {
 	straight := countingLoop(t, nil, nil)
 	want := runLoop(t, straight, context.Background())
@@ -155,7 +156,8 @@ func TestHooksAreToldEverything(t *testing.T) {
 		}, {}}
 	})
 	runLoop(t, loop, context.Background())
-	// The checkpoint of step 4 is written beside the steps that follow, and told of when it is there.
+	// The checkpoint of step 4 is written beside the steps that follow, and told of when it is
+	// there.
 	first, four := slices.Index(events, "eval 4"), slices.Index(events, "checkpoint 4 step-00000004")
 	if four < first {
 		t.Errorf("the checkpoint of step 4 is event %d, its evaluation is %d", four, first)
@@ -290,7 +292,8 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 	}
 }
 
-// A checkpoint of before masks were numbered resumes where nothing is dropped, and otherwise only on request.
+// A checkpoint of before masks were numbered resumes where nothing is dropped, and otherwise only
+// on request.
 func TestResumeWithOtherMasks(t *testing.T) {
 	slow.Race(t)
 	without := func(c *train.LoopConfig) { c.Model = countingModel(tensor.Float32, 0) }
@@ -356,7 +359,8 @@ func TestSettingsComeBack(t *testing.T) {
 	}
 }
 
-// TestGradientsDoNotPileUp ends a run between the batches of a step and goes on: the batches that were run are run again.
+// TestGradientsDoNotPileUp ends a run between the batches of a step and goes on: the batches that
+// were run are run again.
 func TestGradientsDoNotPileUp(t *testing.T) {
 	straight := countingLoop(t, nil, nil)
 	runLoop(t, straight, context.Background())

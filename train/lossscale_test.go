@@ -45,7 +45,8 @@ func TestLossScalingKeepsBits(t *testing.T) {
 	}
 }
 
-// In float16 a scale that is too large is halved until the steps' gradients are finite, and the model learns as in float32.
+// In float16 a scale that is too large is halved until the steps' gradients are finite, and the
+// model learns as in float32.
 func TestLossScalingInFloat16(t *testing.T) {
 	slow.Race(t)
 	var losses [2][]float64

@@ -33,7 +33,8 @@ func (loopback) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
-// lifetimes trains with ranks that die after so many writes to others, one process of a rank after the other, until one does not.
+// lifetimes trains with ranks that die after so many writes to others, one process of a rank after
+// the other, until one does not.
 type lifetimes struct {
 	together
 	lost   distributed.Lost
@@ -69,8 +70,9 @@ func (o lifetimes) train(t *testing.T) ([]course, []error) {
 	return courses, errs
 }
 
-// A rank that dies at any moment, while checkpoints are written or while the ranks meet included, is replaced, and the bits are those of one
-// process. Where ranks share the optimiser's state, the training goes back to a checkpoint.
+// A rank that dies at any moment, while checkpoints are written or while the ranks meet included,
+// is replaced, and the bits are those of one process. Where ranks share the optimiser's state, the
+// training goes back to a checkpoint.
 func TestLostRanksAreReplaced(t *testing.T) {
 	one, errs := together{size: 1, accumulation: 3, dtype: tensor.Float32}.train(t)
 	if errs[0] != nil {
@@ -146,7 +148,8 @@ func TestRankLostWhileItIsGivenTheTraining(t *testing.T) {
 	}
 }
 
-// openAgain opens a folder for a process that ends with the test, or when another opens it: a rank that is dead holds nothing.
+// openAgain opens a folder for a process that ends with the test, or when another opens it: a rank
+// that is dead holds nothing.
 func openAgain(t *testing.T, path string) *checkpoint.Folder {
 	t.Helper()
 	openFolders.Lock()
@@ -163,7 +166,8 @@ var openFolders = struct {
 	at map[string]*checkpoint.Folder
 }{at: map[string]*checkpoint.Folder{}}
 
-// Where a rank may be missing, the others go on as a run does that is resumed with fewer from the step before.
+// Where a rank may be missing, the others go on as a run does that is resumed with fewer from the
+// step before.
 func TestRanksGoOnWithFewer(t *testing.T) {
 	for name, c := range map[string]struct{ size, accumulation, left int }{
 		"four ranks of one batch become two": {4, 1, 2},

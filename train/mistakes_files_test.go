@@ -22,8 +22,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// TestMistakesWithFiles makes mistakes with files, folders, names, devices and arithmetic. Each is an error of one line that names what
-// to change.
+// TestMistakesWithFiles makes mistakes with files, folders, names, devices and arithmetic. Each is
+// an error of one line that names what to change.
 func TestMistakesWithFiles(t *testing.T) {
 	folder := t.TempDir()
 	file := func(name, content string) string {

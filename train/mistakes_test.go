@@ -14,8 +14,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// TestMistakes makes forty mistakes on purpose. What is printed names what was wrong, and says what it was and what it needs to be:
-// of all but two.
+// TestMistakes makes forty mistakes on purpose. What is printed names what was wrong, and says what
+// it was and what it needs to be: of all but two.
 func TestMistakes(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x := func(shape ...int) *gorgonia.Node {

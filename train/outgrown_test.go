@@ -26,7 +26,8 @@ type failing struct {
 
 func (f failing) Launch() error { return f.err }
 
-// A run that outgrows its recording is made kernel by kernel, as all are after it; other errors of a launch are the run's.
+// A run that outgrows its recording is made kernel by kernel, as all are after it; other errors of
+// a launch are the run's.
 func TestOutgrownSteps(t *testing.T) {
 	machine, wrong := &runs{}, errors.New("lengths descend")
 	g := &graph{machine: machine}

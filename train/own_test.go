@@ -14,8 +14,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// signum is an optimiser of a program's own: a step goes along the sign of a momentum, which shrinks where gradients do not
-// agree (v is the mean of their squares), as Adafactor and Lion do in their ways.
+// signum is an optimiser of a program's own: a step goes along the sign of a momentum, which
+// shrinks where gradients do not agree (v is the mean of their squares), as Adafactor and Lion do
+// in their ways.
 type signum struct{ beta, decay float64 }
 
 func (signum) Name() string                  { return "signum" }
@@ -51,7 +52,8 @@ func ownConfig(c *train.LoopConfig) {
 	}
 }
 
-// An optimiser of a program's own trains, reports, writes checkpoints, and goes on from one with the same bits.
+// An optimiser of a program's own trains, reports, writes checkpoints, and goes on from one with
+// the same bits.
 func TestOwnOptimizer(t *testing.T) {
 	path := t.TempDir()
 	var losses []float64
@@ -124,7 +126,8 @@ func TestOwnOptimizerOnRanks(t *testing.T) {
 	}
 }
 
-// A step that is skipped, and one whose optimiser fails, change nothing that a checkpoint would keep.
+// A step that is skipped, and one whose optimiser fails, change nothing that a checkpoint would
+// keep.
 func TestOwnOptimizerFails(t *testing.T) {
 	fault := errors.New("no square root")
 	steps := 0

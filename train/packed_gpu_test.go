@@ -17,7 +17,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// packedBatch is batch n of sequences that lie end to end, of tokens of a list. What is behind the last does not count.
+// packedBatch is batch n of sequences that lie end to end, of tokens of a list. What is behind the
+// last does not count.
 func packedBatch(ids []int, total, n int, ends []int) data.Batch {
 	vector := func(list []int) *tensor.Dense {
 		return tensor.New(tensor.WithShape(len(list)), tensor.WithBacking(list))
@@ -61,8 +62,9 @@ func cuts(total int) func(n int) []int {
 	}
 }
 
-// Sequences that lie end to end are trained on the device as on the host. Their lengths, which the host reads, differ from batch to batch: steps
-// are recorded all the same, and have the bits of those that are not.
+// Sequences that lie end to end are trained on the device as on the host. Their lengths, which the
+// host reads, differ from batch to batch: steps are recorded all the same, and have the bits of
+// those that are not.
 func TestPackedSequencesOnTheDevice(t *testing.T) {
 	d := gpu(t)
 	gpt := nn.GPTConfig{Vocab: 67, Context: 320, Layers: 2, Heads: 4, Dim: 64, Attention: ops.AttentionOptions{Deterministic: true}}

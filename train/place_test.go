@@ -42,7 +42,8 @@ func TestPlaceErrors(t *testing.T) {
 	}
 }
 
-// Run hands the place to a function, whose error it returns. A place of one process is the host, and nil is such a one.
+// Run hands the place to a function, whose error it returns. A place of one process is the host,
+// and nil is such a one.
 func TestPlaceRun(t *testing.T) {
 	fault := errors.New("no data")
 	err := train.PlaceConfig{Device: "cpu"}.Run(t.Context(), func(_ context.Context, p *train.Place) error {

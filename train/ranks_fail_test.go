@@ -22,16 +22,18 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// rankFolder is the variable of the environment that makes a test process a rank, with the folder of its checkpoints as its value.
-// rankFault says what happens to the last rank, and at which batch.
+// rankFolder is the variable of the environment that makes a test process a rank, with the folder
+// of its checkpoints as its value. rankFault says what happens to the last rank, and at which
+// batch.
 const (
 	rankFolder = "STHENO_TEST_RANK_FOLDER"
 	rankFault  = "STHENO_TEST_RANK_FAULT"
 )
 
-// TestRanksThatFail trains in processes of which one dies, hangs, is stopped, fails or is killed at a random moment, and goes on from the
-// checkpoint that is left. Each time the others end, and the weights in the end are those of one process that nothing happened to. They
-// name that rank where no time-out is what tells them, which may be that of any rank on a machine that is busy.
+// TestRanksThatFail trains in processes of which one dies, hangs, is stopped, fails or is killed at
+// a random moment, and goes on from the checkpoint that is left. Each time the others end, and the
+// weights in the end are those of one process that nothing happened to. They name that rank where
+// no time-out is what tells them, which may be that of any rank on a machine that is busy.
 func TestRanksThatFail(t *testing.T) {
 	const steps = 20
 	size, early, faults := 3, 1, []string{"dies", "hangs", "is stopped", "fails", "is killed", ""}
@@ -101,8 +103,8 @@ func TestRanksThatFail(t *testing.T) {
 	}
 }
 
-// failingRank is one of the processes. They share the optimiser's state every other time, and write checkpoints in parts but for every
-// third.
+// failingRank is one of the processes. They share the optimiser's state every other time, and write
+// checkpoints in parts but for every third.
 func failingRank(t *testing.T, path string, steps int) {
 	place, err := distributed.FromEnvironment()
 	if err != nil {
@@ -131,7 +133,8 @@ func failingRank(t *testing.T, path string, steps int) {
 	}
 }
 
-// isSilent reports whether a rank of which the others hear nothing any more is found out by time alone.
+// isSilent reports whether a rank of which the others hear nothing any more is found out by time
+// alone.
 func isSilent(fault string) bool { return fault == "hangs" || fault == "is stopped" }
 
 // faulty is counting up to a batch.

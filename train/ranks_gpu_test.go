@@ -29,9 +29,11 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// This file trains on several GPUs, each in a process of its own: the test's binary is started again as each of the ranks.
+// This file trains on several GPUs, each in a process of its own: the test's binary is started
+// again as each of the ranks.
 
-// rankVariable is the variable of the environment that makes the binary a rank, with a rankTraining as JSON.
+// rankVariable is the variable of the environment that makes the binary a rank, with a rankTraining
+// as JSON.
 const rankVariable = "STHENO_TEST_RANK"
 
 // rankTraining is what ranks train.
@@ -207,7 +209,8 @@ func gpus(t testing.TB, n int) {
 	}
 }
 
-// Two GPUs have the losses of one that takes the batches of both, and the same weights, to the last bit.
+// Two GPUs have the losses of one that takes the batches of both, and the same weights, to the last
+// bit.
 func TestRanksOnDevices(t *testing.T) {
 	gpus(t, 2)
 	for name, c := range map[string]rankTraining{
@@ -268,8 +271,8 @@ func TestRanksOnDevices(t *testing.T) {
 	}
 }
 
-// Two GPUs that share weights write checkpoints together and read them together, and go on as if they had never stopped, whether they then
-// share weights or the state alone.
+// Two GPUs that share weights write checkpoints together and read them together, and go on as if
+// they had never stopped, whether they then share weights or the state alone.
 func TestRanksOnDevicesResume(t *testing.T) {
 	gpus(t, 2)
 	straight, out, err := rankTraining{Steps: 20, Weights: true}.run(t, 2)
@@ -339,8 +342,9 @@ func lie(t *testing.T, address string) net.Conn {
 	}
 }
 
-// BenchmarkRanks is the rate of GPT-2-124M on each of two GPUs alone, on both together, and on both where they share the optimiser's state, and the weights too.
-// The share of twice one GPU's rate is given for the first GPU's and for the mean of both, which may differ.
+// BenchmarkRanks is the rate of GPT-2-124M on each of two GPUs alone, on both together, and on both
+// where they share the optimiser's state, and the weights too. The share of twice one GPU's rate is
+// given for the first GPU's and for the mean of both, which may differ.
 func BenchmarkRanks(b *testing.B) {
 	gpus(b, 2)
 	const tokens = 32 * 1024
@@ -365,8 +369,8 @@ func BenchmarkRanks(b *testing.B) {
 	}
 }
 
-// BenchmarkRanksOfLlama is the rate of a model whose weights, gradients and state are most of its memory: on one GPU, and on two that share
-// the state, and the weights too.
+// BenchmarkRanksOfLlama is the rate of a model whose weights, gradients and state are most of its
+// memory: on one GPU, and on two that share the state, and the weights too.
 func BenchmarkRanksOfLlama(b *testing.B) {
 	gpus(b, 2)
 	for b.Loop() {

@@ -57,7 +57,8 @@ func rankConfigs(t *testing.T, size int) []distributed.Config {
 	return list
 }
 
-// train returns what each rank has in the end. The other ranks' first values are not rank 0's, which count.
+// train returns what each rank has in the end. The other ranks' first values are not rank 0's,
+// which count.
 func (o together) train(t *testing.T) ([]course, []error) {
 	t.Helper()
 	courses, errs := make([]course, o.size), make([]error, o.size)
@@ -141,8 +142,9 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 	return left, err
 }
 
-// Any number of ranks trains as one process does that accumulates the same batches: with the same bits of losses and weights on the
-// CPU, where sums are made in the order of the batches as long as each rank has one.
+// Any number of ranks trains as one process does that accumulates the same batches: with the same
+// bits of losses and weights on the CPU, where sums are made in the order of the batches as long as
+// each rank has one.
 func TestRanksTrainAsOne(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 		for _, c := range []struct{ size, accumulation int }{{2, 1}, {3, 1}, {4, 1}, {2, 2}} {
@@ -194,8 +196,9 @@ func TestRanksTrainAsOne(t *testing.T) {
 	}
 }
 
-// A training goes on with another number of ranks, which share the optimiser's state or do not, from a checkpoint that rank 0 or all of
-// them wrote, and that rank 0 or all of them read, as long as a step takes as many batches.
+// A training goes on with another number of ranks, which share the optimiser's state or do not,
+// from a checkpoint that rank 0 or all of them wrote, and that rank 0 or all of them read, as long
+// as a step takes as many batches.
 func TestRanksResume(t *testing.T) {
 	one, errs := together{size: 1, accumulation: 4, dtype: tensor.Float64}.train(t)
 	if errs[0] != nil {
@@ -266,7 +269,8 @@ func TestRanksResume(t *testing.T) {
 	}
 }
 
-// What stops one rank stops all. Where a rank's data end, there is a checkpoint of the last step, also of a state that they share.
+// What stops one rank stops all. Where a rank's data end, there is a checkpoint of the last step,
+// also of a state that they share.
 func TestRanksStopTogether(t *testing.T) {
 	folder := openFolder(t, t.TempDir(), 2)
 	courses, errs := together{size: 3, accumulation: 1, shard: true, dtype: tensor.Float32, change: func(rank int, c *train.LoopConfig) {
@@ -306,7 +310,8 @@ func TestRanksStopTogether(t *testing.T) {
 	}
 }
 
-// Where ranks share the optimiser's state and one is gone, there can be no checkpoint of the last step. The error says what is left.
+// Where ranks share the optimiser's state and one is gone, there can be no checkpoint of the last
+// step. The error says what is left.
 func TestRanksLoseSharedState(t *testing.T) {
 	for want, every := range map[string]int{
 		"no checkpoint of step 10: each rank has a part of the optimizer's state, and one is gone with its own; the newest is %s, so of the 10 steps 2 are lost": 4,

@@ -15,8 +15,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A training whose blocks are computed again has the bits of one whose blocks keep what they computed, dropout included, and needs
-// less memory.
+// A training whose blocks are computed again has the bits of one whose blocks keep what they
+// computed, dropout included, and needs less memory.
 func TestRecompute(t *testing.T) {
 	slow.Race(t)
 	for name, build := range map[string]func(s *nn.Scope, again bool) *nn.LanguageModel{

@@ -25,11 +25,13 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// replacedFolder is the variable of the environment that makes a test process a rank that may be replaced, with the run's folder.
+// replacedFolder is the variable of the environment that makes a test process a rank that may be
+// replaced, with the run's folder.
 const replacedFolder = "STHENO_TEST_REPLACED_FOLDER"
 
-// TestKilledRanksAreReplaced kills any of four ranks at random moments, the one that has just come included, again and again. The weights
-// at the end are those of one process that nobody killed, and the log has each step and each evaluation once.
+// TestKilledRanksAreReplaced kills any of four ranks at random moments, the one that has just come
+// included, again and again. The weights at the end are those of one process that nobody killed,
+// and the log has each step and each evaluation once.
 func TestKilledRanksAreReplaced(t *testing.T) {
 	slow.Race(t)
 	const size, mostSteps, evalEvery = 4, 8, 10
@@ -122,8 +124,9 @@ func checkLog(t *testing.T, path string, want course, steps, evalEvery int, kill
 // kill is of a rank, when the log had so many steps.
 type kill struct{ rank, step int }
 
-// killRanks kills ranks until as many are dead as are to be. Moments are counted in steps that the log has, so that on no machine all
-// come before the first; the last wait is for any place within a step.
+// killRanks kills ranks until as many are dead as are to be. Moments are counted in steps that the
+// log has, so that on no machine all come before the first; the last wait is for any place within a
+// step.
 func killRanks(t *testing.T, folder string, random *rand.Rand, over <-chan struct{}, size, mostSteps int) (killed []kill) {
 	dead := map[int]bool{}
 	at := 0

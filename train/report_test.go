@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Steps that are queued do what steps that are waited for do, also where one that has no report yet is skipped: the rates go by
-// the steps that were made.
+// Steps that are queued do what steps that are waited for do, also where one that has no report yet
+// is skipped: the rates go by the steps that were made.
 func TestQueue(t *testing.T) {
 	const steps = 12
 	bad := []int{2, 3, 8}
@@ -104,7 +104,8 @@ func TestStateOfQueuedSteps(t *testing.T) {
 	}
 }
 
-// What goes wrong in a queued step is an error of its report, and of the next call that reads it on the way.
+// What goes wrong in a queued step is an error of its report, and of the next call that reads it on
+// the way.
 func TestErrorsOfQueuedSteps(t *testing.T) {
 	p := newProblem(t, tensor.Float32, []string{"w"}, []int{4})
 	opt, err := NewStepper(p.parameters, Lion{}, Options{Schedule: rates{0.1, math.NaN(), 0.1, 0.1, 0.1}, MaxSkips: 2})

@@ -36,8 +36,9 @@ func weightsOf(t *testing.T, l *Loop) map[string][]float32 {
 	return all
 }
 
-// A checkpoint that is written beside the steps after it holds the weights of its own step, the best and the newest alike, and a
-// run that resumes from it ends with the bits of one that was not interrupted.
+// A checkpoint that is written beside the steps after it holds the weights of its own step, the
+// best and the newest alike, and a run that resumes from it ends with the bits of one that was not
+// interrupted.
 func TestCheckpointsBesideSteps(t *testing.T) {
 	folder, err := checkpoint.Open(t.TempDir(), 2)
 	if err != nil {
@@ -101,7 +102,8 @@ func TestCheckpointsBesideSteps(t *testing.T) {
 	}
 }
 
-// A checkpoint that cannot be written ends the run, if some steps later, and the one before it is what the end tells of.
+// A checkpoint that cannot be written ends the run, if some steps later, and the one before it is
+// what the end tells of.
 func TestCheckpointThatFailsBesideSteps(t *testing.T) {
 	folder, err := checkpoint.Open(t.TempDir(), 2)
 	if err != nil {

@@ -58,8 +58,9 @@ var longCounting = data.Func(func(n int) (data.Batch, error) {
 	return data.Batch{"tokens": tensor.New(shape, tensor.WithBacking(tokens)), "targets": tensor.New(shape, tensor.WithBacking(targets))}, nil
 })
 
-// Ranks that share sequences train as one process does that takes them whole: in float64, losses and weights are equal up to the order of
-// sums, with the masks of dropout, the positions and the windows of the whole.
+// Ranks that share sequences train as one process does that takes them whole: in float64, losses
+// and weights are equal up to the order of sums, with the masks of dropout, the positions and the
+// windows of the whole.
 func TestRanksShareSequences(t *testing.T) {
 	for i, m := range sharingModels {
 		courses, sizes := map[int][]course{}, []int{1, 2, 3, 4}
@@ -97,7 +98,8 @@ func (m sharingModel) trains(c *train.LoopConfig) {
 	c.Parameters, c.Model = store, lossOf(m.model)
 }
 
-// sameCourse compares what ranks that share sequences left with what one process did, up to the order of sums in float64.
+// sameCourse compares what ranks that share sequences left with what one process did, up to the
+// order of sums in float64.
 func sameCourse(t *testing.T, name string, have, want course) {
 	t.Helper()
 	for kind, lists := range map[string][2][]float64{
@@ -115,9 +117,9 @@ func sameCourse(t *testing.T, name string, have, want course) {
 	}
 }
 
-// Four ranks of which every two share sequences train as one process does that takes two batches a step, and tell of as many
-// examples and tokens. A checkpoint that they wrote in parts, of a state that all four share, is what one process goes on from,
-// and theirs what the four do.
+// Four ranks of which every two share sequences train as one process does that takes two batches a
+// step, and tell of as many examples and tokens. A checkpoint that they wrote in parts, of a state
+// that all four share, is what one process goes on from, and theirs what the four do.
 func TestRanksShareSequencesInRows(t *testing.T) {
 	type told struct{ examplesPerStep, tokensPerStep, examples, tokens, evaluated int }
 	m, path := sharingModels[0], t.TempDir()

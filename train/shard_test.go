@@ -31,7 +31,8 @@ type sharer struct {
 
 var sharedShapes = [][]int{{1}, {2}, {7}, {5, 33}, {1000}, {64}}
 
-// rank trains as one of the ranks. In the third step rank 0 alone has a gradient that is not finite.
+// rank trains as one of the ranks. In the third step rank 0 alone has a gradient that is not
+// finite.
 func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err error) {
 	group, err := distributed.Join(t.Context(), place)
 	if err != nil {
@@ -120,7 +121,8 @@ func (c sharing) train(t *testing.T) []sharer {
 	return list
 }
 
-// Ranks that share the state have the weights, the state and the reports of ranks that all have it, and together one state.
+// Ranks that share the state have the weights, the state and the reports of ranks that all have it,
+// and together one state.
 func TestShardState(t *testing.T) {
 	optimizers := map[string]Optimizer{
 		"AdamW": AdamW{WeightDecay: 0.1}, "SGD": SGD{Momentum: 0.9, WeightDecay: 0.1}, "Lion": Lion{},
@@ -159,8 +161,9 @@ func TestShardState(t *testing.T) {
 	}
 }
 
-// sameNumbers reports whether lists have the same bits in float32, and nearly so in float64, where the norm's last bit counts: the bound
-// is ten times the largest error seen, relative to the largest number, since moments near 0 are differences.
+// sameNumbers reports whether lists have the same bits in float32, and nearly so in float64, where
+// the norm's last bit counts: the bound is ten times the largest error seen, relative to the
+// largest number, since moments near 0 are differences.
 func sameNumbers(a, b []float64, dtype tensor.Dtype) bool {
 	bound := 0.0
 	if dtype == tensor.Float64 {

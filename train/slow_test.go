@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A rank that is late in most steps is named, once; one that is late now and then is not, nor are ranks that are late by little.
+// A rank that is late in most steps is named, once; one that is late now and then is not, nor are
+// ranks that are late by little.
 func TestSlowest(t *testing.T) {
 	for name, c := range map[string]struct {
 		waited func(step int) []time.Duration

@@ -14,8 +14,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// BenchmarkStep is one step of training a GPT on characters: forward, backward, clipping by the global norm and AdamW.
-// The first shape is the one that nanoGPT recommends for a laptop's CPU.
+// BenchmarkStep is one step of training a GPT on characters: forward, backward, clipping by the
+// global norm and AdamW. The first shape is the one that nanoGPT recommends for a laptop's CPU.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct{ layers, heads, dim, length, batch int }{{4, 4, 128, 64, 12}, {6, 6, 384, 256, 8}} {
 		b.Run(fmt.Sprintf("%dx%d,T=%d,B=%d", c.layers, c.dim, c.length, c.batch), func(b *testing.B) {

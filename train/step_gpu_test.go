@@ -174,8 +174,8 @@ type kernelTimes struct {
 	events  []kernels.Event
 }
 
-// traceKernels begins a timeline with what is queued next. Events take a little time of their own, which the kernels before them
-// are charged for.
+// traceKernels begins a timeline with what is queued next. Events take a little time of their own,
+// which the kernels before them are charged for.
 func traceKernels(b *testing.B) *kernelTimes {
 	raw, err := cuda.Default()
 	if err != nil {

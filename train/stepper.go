@@ -347,7 +347,8 @@ func (o *Stepper) wrap(err error) error {
 	return o.errorf("%w", err)
 }
 
-// name is the optimiser's, and those of groups that have others. A Stepper that NewStepper did not make has none.
+// name is the optimiser's, and those of groups that have others. A Stepper that NewStepper did not
+// make has none.
 func (o *Stepper) name() string {
 	if o.optimizer == nil {
 		return "Stepper"

@@ -15,7 +15,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Steps on a device do to parameters what steps on the host do, with the state there and brought over midway.
+// Steps on a device do to parameters what steps on the host do, with the state there and brought
+// over midway.
 func TestStepsOnTheDevice(t *testing.T) {
 	if ops.Devices() == 0 {
 		t.Skip("this machine has no GPU")
@@ -37,7 +38,8 @@ func TestStepsOnTheDevice(t *testing.T) {
 				}
 			}
 			for i, x := range want {
-				// Lion's steps follow signs, which float32 on two devices cannot agree about where they are close to zero.
+				// Lion's steps follow signs, which float32 on two devices cannot agree about where
+				// they are close to zero.
 				if !(math.Abs(got[i]-x) <= 3e-4) && name != "Lion" {
 					t.Fatalf("%s: element %d is %v on the device and %v on the host", what, i, got[i], x)
 				}
@@ -46,7 +48,8 @@ func TestStepsOnTheDevice(t *testing.T) {
 	}
 }
 
-// A run and its step that were recorded do, launched again and again, what they do when they are queued one by one.
+// A run and its step that were recorded do, launched again and again, what they do when they are
+// queued one by one.
 func TestRecordedStepsOnTheDevice(t *testing.T) {
 	if ops.Devices() == 0 {
 		t.Skip("this machine has no GPU")
@@ -135,8 +138,8 @@ func TestStepsOnTheDeviceNeedARun(t *testing.T) {
 	}
 }
 
-// newAttended makes an optimiser over three parameters, on the host or on a device, and what computes their gradients: those of
-// the mean of an attention.
+// newAttended makes an optimiser over three parameters, on the host or on a device, and what
+// computes their gradients: those of the mean of an attention.
 func newAttended(t *testing.T, d *ops.Device, optimizer Optimizer, options Options) (opt *Stepper, run func() error, parameters gorgonia.Nodes) {
 	t.Helper()
 	g, shape := gorgonia.NewGraph(), []int{1, 2, 40, 16}

@@ -16,7 +16,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// problem is a graph whose loss is Σ p·g over its parameters: the gradient of p is what the input g holds.
+// problem is a graph whose loss is Σ p·g over its parameters: the gradient of p is what the input g
+// holds.
 type problem struct {
 	parameters, gradients gorgonia.Nodes
 	machine               gorgonia.VM
@@ -102,7 +103,8 @@ type golden struct {
 	}
 }
 
-// The weights after each of 20 steps are those of PyTorch, whose inputs and results testdata/adamw.py wrote.
+// The weights after each of 20 steps are those of PyTorch, whose inputs and results
+// testdata/adamw.py wrote.
 func TestLikePyTorch(t *testing.T) {
 	data, err := os.ReadFile("testdata/adamw.json")
 	if err != nil {
@@ -176,8 +178,8 @@ func state(t *testing.T, o *Stepper) State {
 	return s
 }
 
-// trained runs some steps from fixed parameters and gives all parameters. at, if any, may change the optimiser before a
-// step.
+// trained runs some steps from fixed parameters and gives all parameters. at, if any, may change
+// the optimiser before a step.
 func trained(t *testing.T, optimizer Optimizer, threads, steps int, dtype tensor.Dtype,
 	at func(step int, opt *Stepper) *Stepper) []float64 {
 	t.Helper()
@@ -213,7 +215,8 @@ func trained(t *testing.T, optimizer Optimizer, threads, steps int, dtype tensor
 	return all
 }
 
-// Steps give the same bits on any number of threads, and when an optimiser takes over another's state midway.
+// Steps give the same bits on any number of threads, and when an optimiser takes over another's
+// state midway.
 func TestBitEqual(t *testing.T) {
 	slow.Race(t)
 	for name, optimizer := range optimizers {
@@ -272,8 +275,8 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// A gradient that is not finite, or whose square is not, changes nothing but the counters; after too many in a row, Step fails,
-// and one good step is enough to start counting anew.
+// A gradient that is not finite, or whose square is not, changes nothing but the counters; after
+// too many in a row, Step fails, and one good step is enough to start counting anew.
 func TestNonFiniteGradients(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 3e38, -0x1p64} {
 		p := newProblem(t, tensor.Float32, []string{"first", "second"}, []int{5}, []int{2, 9})
@@ -348,7 +351,8 @@ func TestZeroGradients(t *testing.T) {
 	}
 }
 
-// A step needs a run of its own graph before it: gradients of zero that were computed are fine, those that no run computed are not.
+// A step needs a run of its own graph before it: gradients of zero that were computed are fine,
+// those that no run computed are not.
 func TestStepNeedsARun(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 		p, other := newProblem(t, dtype, []string{"w", "v"}, []int{5}, []int{2, 2}), newProblem(t, dtype, []string{"w", "v"}, []int{5}, []int{2, 2})
@@ -385,7 +389,8 @@ func TestStepNeedsARun(t *testing.T) {
 	}
 }
 
-// On a device it is the graph that knows whether a run computed gradients since a step used them: here a graph on the host.
+// On a device it is the graph that knows whether a run computed gradients since a step used them:
+// here a graph on the host.
 func TestUsedGradients(t *testing.T) {
 	newRun := func() (*gorgonia.ExprGraph, gorgonia.VM) {
 		g := gorgonia.NewGraph()
@@ -492,7 +497,8 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// A step allocates some small things for its threads, whose number does not grow with that of the parameters.
+// A step allocates some small things for its threads, whose number does not grow with that of the
+// parameters.
 func TestStepAllocations(t *testing.T) {
 	for _, n := range []int{5, 50} {
 		var names []string
@@ -623,7 +629,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// BenchmarkOptimizerStep is a step over the parameters of a GPT of 4 layers of 128 features: what many small tensors cost.
+// BenchmarkOptimizerStep is a step over the parameters of a GPT of 4 layers of 128 features: what
+// many small tensors cost.
 func BenchmarkOptimizerStep(b *testing.B) {
 	const dim = 128
 	var names []string

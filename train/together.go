@@ -139,9 +139,9 @@ type reading struct {
 	layouts []checkpoint.Layout // by rank
 }
 
-// readTogether reads the newest whole checkpoint of at most so many steps in rank 0's folder. Its weights are whole, and its
-// optimiser's tensors are what this rank has of them. Rank 0 is told which checkpoints were
-// refused.
+// readTogether reads the newest whole checkpoint of at most so many steps in rank 0's folder. Its
+// weights are whole, and its optimiser's tensors are what this rank has of them. Rank 0 is told
+// which checkpoints were refused.
 func (s *saver) readTogether(step int) (c checkpoint.Checkpoint, refused []error, err error) {
 	var r reading
 	if s.loop.ranks.Rank() == 0 {

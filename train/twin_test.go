@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 )
 
-// muonWithEMA trains matrices by Muon and the rest by AdamW, and evaluates an average of the weights.
+// muonWithEMA trains matrices by Muon and the rest by AdamW, and evaluates an average of the
+// weights.
 func muonWithEMA(model train.Model, batches data.Batches, steps int) (train.End, error) {
 	loop, err := train.NewLoop(train.LoopConfig{
 		Model: model, Parameters: nn.NewParameters(1), Data: batches, Steps: steps, Optimizer: train.Muon{WeightDecay: 0.1},

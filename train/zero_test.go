@@ -35,7 +35,8 @@ func TestZeroValues(t *testing.T) {
 	}
 }
 
-// FuzzOptions makes optimisers and loops of changed configs. Nothing panics, and where there is an error there is nothing else.
+// FuzzOptions makes optimisers and loops of changed configs. Nothing panics, and where there is an
+// error there is nothing else.
 func FuzzOptions(f *testing.F) {
 	constructors := []string{"NewLoop", "NewPredictor", "NewStepper"}
 	if declared, err := hostile.Constructors("."); err != nil || !slices.Equal(slices.Sorted(slices.Values(declared)), constructors) {

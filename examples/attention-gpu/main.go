@@ -1,5 +1,6 @@
-// Command attention-gpu is examples/attention on a GPU: the graph is the same, its input is uploaded, and the machine gets an
-// engine that adds gradients on the device. Build it with -tags gpu.
+// Command attention-gpu is examples/attention on a GPU: the graph is the same, its input is
+// uploaded, and the machine gets an engine that adds gradients on the device. Build it with -tags
+// gpu.
 package main
 
 import (

@@ -160,8 +160,8 @@ func (c *conversation) ask(question string) error {
 	return err
 }
 
-// prompt is the tokens of what was said, without the oldest of it that leaves too little room for an
-// answer, a quarter of all.
+// prompt is the tokens of what was said, without the oldest of it that leaves too little room for
+// an answer, a quarter of all.
 func (c *conversation) prompt() ([]int, error) {
 	forgotten := 0
 	for {

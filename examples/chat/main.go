@@ -4,9 +4,10 @@
 //	go run ./examples/chat -model qwen3.gguf -weights int8 "What is a gorgon?"
 //	git diff | go run ./examples/chat -model gemma "Say in one sentence what this changes."
 //
-// With a question behind the flags, or text from a pipe, there is one answer and nothing else on the output. In a conversation,
-// /reset begins anew, /system TEXT sets what the model is told before all, and /quit or the end of the input ends. Ctrl-C stops an answer,
-// and where there is none the program.
+// With a question behind the flags, or text from a pipe, there is one answer and nothing else on
+// the output. In a conversation, /reset begins anew, /system TEXT sets what the model is told
+// before all, and /quit or the end of the input ends. Ctrl-C stops an answer, and where there is
+// none the program.
 package main
 
 import (

@@ -61,8 +61,8 @@ func TestKeeping(t *testing.T) {
 	}
 }
 
-// A full context forgets what is oldest and says so; a question that is too long is an error, and is
-// not kept.
+// A full context forgets what is oldest and says so; a question that is too long is an error, and
+// is not kept.
 func TestFullContext(t *testing.T) {
 	c, _, notes, _ := conversing(t, true, settings{tokens: 10, model: serve.ModelConfig{Context: 96}, temperature: 0})
 	for range 6 {

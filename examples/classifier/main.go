@@ -1,4 +1,5 @@
-// Classifier trains a BERT on sentences of different lengths, padded: does the one kind of word come more often than the other?
+// Classifier trains a BERT on sentences of different lengths, padded: does the one kind of word
+// come more often than the other?
 package main
 
 import (
@@ -15,7 +16,8 @@ import (
 
 const vocab, length, rows, dim = 40, 24, 32, 64
 
-// review gives sentences of 5 to 24 words after a first token that stands for them: words 2 to 9 praise, 10 to 17 blame.
+// review gives sentences of 5 to 24 words after a first token that stands for them: words 2 to 9
+// praise, 10 to 17 blame.
 func review(seed uint64) data.Func {
 	return func(n int) (data.Batch, error) {
 		r := rand.New(rand.NewPCG(seed, uint64(n)))

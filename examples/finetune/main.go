@@ -1,4 +1,5 @@
-// Finetune goes on training a published model on one's own text or conversations, and lets it write:
+// Finetune goes on training a published model on one's own text or conversations, and lets it
+// write:
 //
 //	go run ./examples/finetune -model hub:HuggingFaceTB/SmolLM2-135M-Instruct -data chats.jsonl
 //	go run ./examples/finetune -model gpt2 -data notes.txt -sample "The weather"
@@ -6,8 +7,8 @@
 // The data is a text, or a .jsonl file with a conversation, a question and its answer, or a text on
 // each line, also as Alpaca's and ShareGPT's; see corpus.go. Of a conversation the model learns the
 // answers alone. By default small changes to the model are trained (LoRA), which go to the folder
-// adapter of the run as Python's peft reads them; -rank 0 trains all weights. -resume goes on with a
-// run that was stopped.
+// adapter of the run as Python's peft reads them; -rank 0 trains all weights. -resume goes on with
+// a run that was stopped.
 package main
 
 import (
@@ -158,7 +159,8 @@ func drawLosses(folder string) error {
 	return watch.Draw(filepath.Join(folder, "loss.png"), log)
 }
 
-// load reads the model, downloads it first if it needs to be, and gives it a LoRA if it is to have one.
+// load reads the model, downloads it first if it needs to be, and gives it a LoRA if it is to have
+// one.
 func load(ctx context.Context, s *settings, place *train.Place) (*pretrained.Model, error) {
 	status := watch.NewStatus(os.Stderr)
 	defer status.Done("")
@@ -200,7 +202,8 @@ func resume(loop *train.Loop, s settings, out io.Writer) error {
 }
 
 // types says what the model computes in: by default float32 on a CPU and bfloat16 on a GPU. Weights
-// that are not trained have that type on a GPU too, unless changes are to be added to them or they are a DoRA's.
+// that are not trained have that type on a GPU too, unless changes are to be added to them or they
+// are a DoRA's.
 func (s settings) types(device *ops.Device) pretrained.Options {
 	o := pretrained.Options{Device: device, Compute: computeTypes[s.Compute]}
 	if device != nil && s.Compute == "" {

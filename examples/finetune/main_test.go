@@ -42,7 +42,8 @@ func run(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// A run learns, and one that goes on from an earlier checkpoint, in another folder, ends with the same bits.
+// A run learns, and one that goes on from an earlier checkpoint, in another folder, ends with the
+// same bits.
 func TestFinetune(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	model := smallmodel.Llama(t, true)

@@ -20,7 +20,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// settings is what a run is made from. Checkpoints hold the exported ones, so that -resume needs no other flags.
+// settings is what a run is made from. Checkpoints hold the exported ones, so that -resume needs no
+// other flags.
 type settings struct {
 	Model, Data           string
 	Rank                  int

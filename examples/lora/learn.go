@@ -10,7 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/train/watch"
 )
 
-// learn trains what is not frozen of a GPT, whose linear layers a maker makes, to count in steps, from anywhere up to 30.
+// learn trains what is not frozen of a GPT, whose linear layers a maker makes, to count in steps,
+// from anywhere up to 30.
 func learn(p *nn.Parameters, stride int, maker nn.Maker[nn.LinearConfig]) error {
 	ids := make([]int, 4000)
 	for i := range ids {

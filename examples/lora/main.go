@@ -1,5 +1,5 @@
-// Lora teaches a GPT that counts by ones to count by threes, by LoRA written by hand: changes of rank 4
-// beside frozen weights. It is this file; learn.go is any training.
+// Lora teaches a GPT that counts by ones to count by threes, by LoRA written by hand: changes of
+// rank 4 beside frozen weights. It is this file; learn.go is any training.
 package main
 
 import (

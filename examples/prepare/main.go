@@ -3,9 +3,9 @@
 //	go run ./examples/prepare -tokenizer hub:openai-community/gpt2 -out tokens 'fineweb/*.parquet'
 //	go run ./examples/prepare -tokenizer SmolLM2-135M -validation 0.01 -out tokens chapters.txt notes.jsonl
 //
-// The tokenizer is the tokenizer.json of a model's folder, of a name on the hub, or of a path. It is
-// kept beside the tokens, so that examples/transformer -data tokens can train on them, given some to
-// validate on. All processors encode; the files are the same whatever their number.
+// The tokenizer is the tokenizer.json of a model's folder, of a name on the hub, or of a path. It
+// is kept beside the tokens, so that examples/transformer -data tokens can train on them, given
+// some to validate on. All processors encode; the files are the same whatever their number.
 package main
 
 import (

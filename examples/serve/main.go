@@ -3,8 +3,9 @@
 //	go run ./examples/serve -model hub:HuggingFaceTB/SmolLM2-135M-Instruct
 //	curl localhost:8080/v1/chat/completions -d '{"model": "SmolLM2-135M-Instruct", "messages": [{"role": "user", "content": "Hello!"}]}'
 //
-// Package openai has the list of paths and of what requests may ask for. With STHENO_API_KEY in the environment, requests need to have
-// that key. An interrupt or SIGTERM lets the answers that are being written end, for as long as -grace says; a second one ends the program.
+// Package openai has the list of paths and of what requests may ask for. With STHENO_API_KEY in the
+// environment, requests need to have that key. An interrupt or SIGTERM lets the answers that are
+// being written end, for as long as -grace says; a second one ends the program.
 package main
 
 import (

@@ -38,8 +38,8 @@ func (r *run) announce(s settings, loop *train.Loop) {
 	}
 }
 
-// hooks show how the run goes: in the terminal with a few lines that the model writes, in files, and
-// in a browser if it is to.
+// hooks show how the run goes: in the terminal with a few lines that the model writes, in files,
+// and in a browser if it is to.
 func (r *run) hooks(s settings, o options, parameters *nn.Parameters, glimpse func(train.Evaluation) (string, error)) []train.Hook {
 	hooks := []train.Hook{
 		watch.Progress(os.Stderr, glimpse),

@@ -76,7 +76,8 @@ var otherNames = map[string]string{
 // speaking are the flags that go with -sample; the others belong to training.
 var speaking = []string{"sample", "out", "length", "temperature", "top-k", "top-p", "weights", "seed", "device"}
 
-// parse reads the flags. Asked for help it writes that, with the defaults of the preset that is named.
+// parse reads the flags. Asked for help it writes that, with the defaults of the preset that is
+// named.
 func parse(args []string, help io.Writer) (settings, options, error) {
 	preset := presetOf(args)
 	start, known := presets[preset]

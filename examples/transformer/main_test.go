@@ -74,7 +74,8 @@ func TestRunsAreTheSameHoweverOftenTheyStop(t *testing.T) {
 	}
 }
 
-// A run whose tokenizer is learnt from its text is the same however often it stops, and writes with that tokenizer.
+// A run whose tokenizer is learnt from its text is the same however often it stops, and writes with
+// that tokenizer.
 func TestLearntTokenizer(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
@@ -104,7 +105,8 @@ func gpt2Files(t *testing.T) (vocab, merges string) {
 	return filepath.Join(folder, "vocab.json"), filepath.Join(folder, "merges.txt")
 }
 
-// A run over shards, each read when a batch needs it, is the same however often it stops, and knows when the shards are others.
+// A run over shards, each read when a batch needs it, is the same however often it stops, and knows
+// when the shards are others.
 func TestShards(t *testing.T) {
 	vocab, merges := gpt2Files(t)
 	t.Chdir(t.TempDir())
@@ -240,7 +242,8 @@ func TestWhatTakesLongIsSaidFirst(t *testing.T) {
 	}
 }
 
-// TestEmptyRunsAreNotPicked has folders of runs that never wrote a checkpoint, and programs that start at once.
+// TestEmptyRunsAreNotPicked has folders of runs that never wrote a checkpoint, and programs that
+// start at once.
 func TestEmptyRunsAreNotPicked(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
@@ -275,7 +278,8 @@ func TestEmptyRunsAreNotPicked(t *testing.T) {
 	}
 }
 
-// TestResumeFromElsewhereAndFromTheBest moves to another folder, where the text has another name, and goes back to the best.
+// TestResumeFromElsewhereAndFromTheBest moves to another folder, where the text has another name,
+// and goes back to the best.
 func TestResumeFromElsewhereAndFromTheBest(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
@@ -386,8 +390,8 @@ func TestDaysOnACPUAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestPreparedTokens trains on a folder as examples/prepare leaves it, with the tokenizer beside the
-// tokens, and writes by it.
+// TestPreparedTokens trains on a folder as examples/prepare leaves it, with the tokenizer beside
+// the tokens, and writes by it.
 func TestPreparedTokens(t *testing.T) {
 	var golden struct{ Tokenizer json.RawMessage }
 	if err := json.Unmarshal([]byte(read(t, "../../train/tokenizer/testdata/huggingface/llama3.json")), &golden); err != nil {

@@ -55,8 +55,8 @@ func launchedWith(t *testing.T, ranks int, lost distributed.Lost, args ...string
 	return out.String(), err
 }
 
-// TestRanks compares a run of three ranks, which is resumed by three that share the optimiser's state and write checkpoints in parts,
-// with one process that accumulates three batches.
+// TestRanks compares a run of three ranks, which is resumed by three that share the optimiser's
+// state and write checkpoints in parts, with one process that accumulates three batches.
 func TestRanks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
@@ -97,7 +97,8 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// dying is the environment variable of ranks that kill themselves, such as "0:3 2:8", rank 0 when the log has three steps.
+// dying is the environment variable of ranks that kill themselves, such as "0:3 2:8", rank 0 when
+// the log has three steps.
 const dying = "STHENO_TEST_DYING"
 
 // dieOnce kills this rank, unless a process in its place was killed before.
@@ -119,8 +120,8 @@ func dieOnce() {
 	}
 }
 
-// TestLostRanks kills two of three ranks, rank 0 among them: they are replaced, and the weights are those of a run that lost none. Where
-// ranks may be missing, those that are left end the run.
+// TestLostRanks kills two of three ranks, rank 0 among them: they are replaced, and the weights are
+// those of a run that lost none. Where ranks may be missing, those that are left end the run.
 func TestLostRanks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
@@ -161,8 +162,8 @@ func TestLostRanks(t *testing.T) {
 	}
 }
 
-// TestRanksShareSequences compares four ranks of which every two share sequences with one process that accumulates two batches. The sums
-// have another order: 6e-8 was seen.
+// TestRanksShareSequences compares four ranks of which every two share sequences with one process
+// that accumulates two batches. The sums have another order: 6e-8 was seen.
 func TestRanksShareSequences(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
@@ -196,7 +197,8 @@ func TestRanksShareSequences(t *testing.T) {
 	}
 }
 
-// TestRanksThatCannotStart has one rank that cannot read what the others can, and more GPUs than there are.
+// TestRanksThatCannotStart has one rank that cannot read what the others can, and more GPUs than
+// there are.
 func TestRanksThatCannotStart(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))

@@ -226,8 +226,8 @@ func (r *run) keepTokenizer() error {
 	return nil
 }
 
-// speak writes text by the best checkpoint of a run, and says which it is. The newest run that can be
-// read writes where none is named.
+// speak writes text by the best checkpoint of a run, and says which it is. The newest run that can
+// be read writes where none is named.
 func speak(ctx context.Context, place *train.Place, s settings, o options) error {
 	folders := []string{o.out}
 	if o.out == "" {

@@ -17,7 +17,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// settings is everything that a run is made from. Checkpoints hold it, so that a run can be resumed without flags.
+// settings is everything that a run is made from. Checkpoints hold it, so that a run can be resumed
+// without flags.
 type settings struct {
 	Data          string // a text, tokens or a folder of shards, empty for Go source
 	Vocab, Merges string // files of GPT-2's tokenizer, empty for characters

@@ -135,7 +135,8 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// TestSampleIgnoresNoFlag asks for a sample with every flag that help has: those that it does not obey are refused.
+// TestSampleIgnoresNoFlag asks for a sample with every flag that help has: those that it does not
+// obey are refused.
 func TestSampleIgnoresNoFlag(t *testing.T) {
 	var help strings.Builder
 	if _, _, err := parse([]string{"-help"}, &help); !errors.Is(err, flag.ErrHelp) {
@@ -157,7 +158,8 @@ func TestSampleIgnoresNoFlag(t *testing.T) {
 	}
 }
 
-// A preset that takes long on a CPU is known to before it starts; the program says so beyond an hour.
+// A preset that takes long on a CPU is known to before it starts; the program says so beyond an
+// hour.
 func TestCost(t *testing.T) {
 	for preset, c := range map[string]struct {
 		parameters  int

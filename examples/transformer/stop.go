@@ -7,9 +7,10 @@ import (
 	"syscall"
 )
 
-// untilSignalled returns a context that ends with the first signal that asks the program to end: Ctrl-C, SIGTERM, or a
-// terminal that is closed. The second such signal ends the program at once. A pipe that nobody reads any more asks as
-// well, but never ends the program before its checkpoint is written.
+// untilSignalled returns a context that ends with the first signal that asks the program to end:
+// Ctrl-C, SIGTERM, or a terminal that is closed. The second such signal ends the program at once. A
+// pipe that nobody reads any more asks as well, but never ends the program before its checkpoint is
+// written.
 func untilSignalled(parent context.Context) (ctx context.Context, stop func()) {
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // as under nohup

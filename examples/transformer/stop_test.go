@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSignalsLeaveACheckpoint sends signals to a training in its first steps, and closes the pipe that it writes to.
+// TestSignalsLeaveACheckpoint sends signals to a training in its first steps, and closes the pipe
+// that it writes to.
 func TestSignalsLeaveACheckpoint(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
@@ -79,7 +80,8 @@ func TestSignalsLeaveACheckpoint(t *testing.T) {
 	}
 }
 
-// TestNohup starts the program so that a closed terminal does not end it, and sends what such a terminal sends.
+// TestNohup starts the program so that a closed terminal does not end it, and sends what such a
+// terminal sends.
 func TestNohup(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("there is no shell")

@@ -1,4 +1,5 @@
-// Translation trains an encoder and a decoder on a toy language, in which sentences run backwards in other words, and translates.
+// Translation trains an encoder and a decoder on a toy language, in which sentences run backwards
+// in other words, and translates.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Package chart draws lines over steps: panels below each other, each with axes, a grid and a legend
-// above it, as PNG or SVG. It knows what a picture of a training needs and no more, so that a
-// program that draws one is built fast.
+// Package chart draws lines over steps: panels below each other, each with axes, a grid and a
+// legend above it, as PNG or SVG. It knows what a picture of a training needs and no more, so that
+// a program that draws one is built fast.
 package chart
 
 import (

@@ -49,7 +49,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// Pictures have the size that panels ask for, hold what is said about them, and no place makes them fail.
+// Pictures have the size that panels ask for, hold what is said about them, and no place makes them
+// fail.
 func TestWrite(t *testing.T) {
 	l := Line{Points: []Point{{0, 1}, {5, 3}}, Color: color.NRGBA{G: 128, A: 255}, Width: 1, Dots: true}
 	same := Line{Points: []Point{{7, 2}}, Width: 1, Dots: true}

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// ownerPath is the environment variable that makes the test binary a process that holds the lock of a file until it ends.
+// ownerPath is the environment variable that makes the test binary a process that holds the lock of
+// a file until it ends.
 const ownerPath = "STHENO_TEST_FILELOCK"
 
 func TestMain(m *testing.M) {

@@ -11,12 +11,15 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// This file is the case in which attention in bfloat16 is known to make trainings diverge (arXiv 2510.04212): several scores of a row are
-// its maximum, so that their probabilities before the division are 1, and the values there have one sign. A sum of such values that is
-// rounded to bfloat16 before it is divided ends in a half more often than other numbers, and what the other keys add makes all of these
-// halves round the same way. The error leans to one side, delta adds it up over all channels, and the weights take it step by step.
+// This file is the case in which attention in bfloat16 is known to make trainings diverge (arXiv
+// 2510.04212): several scores of a row are its maximum, so that their probabilities before the
+// division are 1, and the values there have one sign. A sum of such values that is rounded to
+// bfloat16 before it is divided ends in a half more often than other numbers, and what the other
+// keys add makes all of these halves round the same way. The error leans to one side, delta adds it
+// up over all channels, and the weights take it step by step.
 
-// repeatedMaxima has so many maxima in each row, the other scores a gap below them, and values of one sign, other ones for each head.
+// repeatedMaxima has so many maxima in each row, the other scores a gap below them, and values of
+// one sign, other ones for each head.
 func repeatedMaxima(maxima int, gap float64, random *rand.Rand) *kernels.Attention {
 	const heads, sq, sk, d = 256, 2, 32, 16
 	tensor := func(rows int, value func(row, channel int) float64) kernels.Tensor {
@@ -65,8 +68,9 @@ func leaning(a *kernels.Attention, maxima int, gap float64) []float64 {
 	return o
 }
 
-// The kernels keep the sum in float32 until it is divided, and round once: the mean error of 4,096 numbers is within 5 of its standard
-// deviations around 0, where that of the other way is more than 20 of them.
+// The kernels keep the sum in float32 until it is divided, and round once: the mean error of 4,096
+// numbers is within 5 of its standard deviations around 0, where that of the other way is more than
+// 20 of them.
 func TestRepeatedMaximaDoNotLean(t *testing.T) {
 	for _, c := range []struct {
 		maxima int
@@ -120,8 +124,9 @@ func filled(n int, x float64) []float64 {
 	return list
 }
 
-// A training in which every step has the case stays beside one in float64: two rows of keys, of which one is at several places, learn with
-// queries and values of one sign by 300 steps of plain descent in bfloat16 beside weights of float64.
+// A training in which every step has the case stays beside one in float64: two rows of keys, of
+// which one is at several places, learn with queries and values of one sign by 300 steps of plain
+// descent in bfloat16 beside weights of float64.
 func TestTrainingSurvivesRepeatedMaxima(t *testing.T) {
 	const heads, sq, sk, d, maxima, steps, rate = 2, 8, 16, 16, 4, 300, 0.1
 	run := func(half bool) (losses []float64) {
@@ -179,8 +184,8 @@ func TestTrainingSurvivesRepeatedMaxima(t *testing.T) {
 	}
 }
 
-// attentionStep is the attention of some values, and its gradients of half the squared distance to a target: of the kernels in bfloat16, or
-// in float64.
+// attentionStep is the attention of some values, and its gradients of half the squared distance to
+// a target: of the kernels in bfloat16, or in float64.
 func attentionStep(t *testing.T, half bool, qkv [3][]float64, target []float64, s []int) ([]float64, reference.AttentionGradients) {
 	t.Helper()
 	shapes := [3][]int{{s[0], s[1], s[2], s[4]}, {s[0], s[1], s[3], s[4]}, {s[0], s[1], s[3], s[4]}}

@@ -11,9 +11,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// BenchmarkAttentionScores measures scores and masks that are written in the language beside the options that they stand for, or
-// beside plain attention, on one thread and in turns: ratio is the median of how many times the other's rate a visible pair they
-// reach, and times of how many times its speed.
+// BenchmarkAttentionScores measures scores and masks that are written in the language beside the
+// options that they stand for, or beside plain attention, on one thread and in turns: ratio is the
+// median of how many times the other's rate a visible pair they reach, and times of how many times
+// its speed.
 func BenchmarkAttentionScores(b *testing.B) {
 	const length, size = 4096, 64
 	documents := &score.Table{Name: "documents", Type: score.Int, Shape: []int{length}}
@@ -159,7 +160,8 @@ func (p *scoredProblem) seconds(b *testing.B, backward bool) float64 {
 	return time.Since(start).Seconds()
 }
 
-// BenchmarkAttentionLongDocuments is 128k tokens of documents of 1024 on all threads, with what a call allocates after the first.
+// BenchmarkAttentionLongDocuments is 128k tokens of documents of 1024 on all threads, with what a
+// call allocates after the first.
 func BenchmarkAttentionLongDocuments(b *testing.B) {
 	const length = 1 << 17
 	documents := &score.Table{Name: "documents", Type: score.Int, Shape: []int{length}}

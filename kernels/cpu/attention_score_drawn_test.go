@@ -15,7 +15,8 @@ var (
 	scoreSeed   = flag.Uint64("score-seed", 0, "the first seed of those programs; 0 takes the clock's")
 )
 
-// Programs of scores and masks that are drawn from the whole language compute what a plain interpreter says, in every type.
+// Programs of scores and masks that are drawn from the whole language compute what a plain
+// interpreter says, in every type.
 func TestDrawnScores(t *testing.T) {
 	always, fresh, seed := 400, 100, *scoreSeed
 	if testing.Short() {
@@ -50,7 +51,8 @@ func TestDrawnScores(t *testing.T) {
 	}
 }
 
-// checkDrawn compares a case in float64, in float32 and in one of the types of 16 bits, and collects the bounds of what it compares.
+// checkDrawn compares a case in float64, in float32 and in one of the types of 16 bits, and
+// collects the bounds of what it compares.
 func checkDrawn(t *testing.T, c *scoretest.Case, bounds map[string][]float64) {
 	half := []scoretest.Arithmetic{scoretest.BFloat16, scoretest.Float16}[c.Seed%2]
 	for _, m := range []scoretest.Arithmetic{scoretest.Float64, scoretest.Float32, half} {

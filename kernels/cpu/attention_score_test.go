@@ -12,8 +12,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// Scores and masks that users write, with every set of instructions, in both types, one of them packed, and together with everything
-// else.
+// Scores and masks that users write, with every set of instructions, in both types, one of them
+// packed, and together with everything else.
 func TestAttentionScores(t *testing.T) {
 	slow.Emulated(t)
 	slow.Race(t)
@@ -57,7 +57,8 @@ func TestSumsOfScoreMultiples(t *testing.T) {
 	}
 }
 
-// An integer that differs from pair to pair can depend on floats, which are written in another way than the user did.
+// An integer that differs from pair to pair can depend on floats, which are written in another way
+// than the user did.
 func TestIntegersThatDependOnFloats(t *testing.T) {
 	for n, holds := range []func(p score.Pair, x score.Expr) score.Cond{
 		func(p score.Pair, x score.Expr) score.Cond { return x.Sub(0.27).Less(0) },
@@ -88,7 +89,8 @@ func TestIntegersThatDependOnFloats(t *testing.T) {
 	}
 }
 
-// The grid of attention, with a set of scores and masks in place of options; in the thinned one each length, head size and set appears.
+// The grid of attention, with a set of scores and masks in place of options; in the thinned one
+// each length, head size and set appears.
 func TestAttentionScoreGrid(t *testing.T) {
 	slow.Emulated(t)
 	slow.Race(t)
@@ -161,7 +163,8 @@ func TestAttentionRandomScores(t *testing.T) {
 	}
 }
 
-// Results with tables that several heads and key tiles share are bit-equal for any number of threads.
+// Results with tables that several heads and key tiles share are bit-equal for any number of
+// threads.
 func TestAttentionScoresAreDeterministic(t *testing.T) {
 	slow.Emulated(t)
 	for n, options := range [][]Option{{Learnt, Blocks}, {RelativeBias, Documents, Dropout}} {

@@ -105,8 +105,8 @@ func (p *products) add(m kernels.MatMul, c kernels.Tensor) {
 	p.of, p.to = append(p.of, m), append(p.to, c)
 }
 
-// run computes all products. Those of 16-bit operands, whose kernels convert or cut them as a whole,
-// come one after the other.
+// run computes all products. Those of 16-bit operands, whose kernels convert or cut them as a
+// whole, come one after the other.
 func (p *products) run(b *Backend) error {
 	if len(p.of) == 0 {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// A panic on any goroutine that shares a kernel's work is the call's error, and kernels work afterwards.
+// A panic on any goroutine that shares a kernel's work is the call's error, and kernels work
+// afterwards.
 func TestPanicsAreErrors(t *testing.T) {
 	for _, threads := range []int{1, 2, 5} {
 		b := &Backend{Threads: threads}
@@ -47,7 +48,8 @@ func TestPanicsAreErrors(t *testing.T) {
 	}
 }
 
-// A table that becomes shorter behind the kernels' back is looked up beyond its end, on whichever goroutine comes there first.
+// A table that becomes shorter behind the kernels' back is looked up beyond its end, on whichever
+// goroutine comes there first.
 func TestPanicsInAttentionAreErrors(t *testing.T) {
 	const length, size = 300, 16
 	tensor := func(shape ...int) kernels.Tensor {

@@ -17,7 +17,8 @@ import (
 //go:embed src/*.cuh src/*.cu
 var sources embed.FS
 
-// The structs that kernels take have the fields of their twins in src, in the same order and of the same sizes.
+// The structs that kernels take have the fields of their twins in src, in the same order and of the
+// same sizes.
 func TestArgumentsMirrorTheSources(t *testing.T) {
 	sizes := map[string]uintptr{
 		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4,

@@ -46,8 +46,8 @@ func (c *attention) decoder(o kernels.Tensor) (decoder, bool) {
 	return c.device.decoder(c.Attention, c.element, tensors...)
 }
 
-// decode queues the kernel. Blocks enough for the device share the keys of each head. With state, the
-// device knows how many keys there are.
+// decode queues the kernel. Blocks enough for the device share the keys of each head. With state,
+// the device knows how many keys there are.
 func (c *attention) decode(v decoder, state readable) error {
 	const (
 		blocksOfMultiprocessor = 2

@@ -12,7 +12,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// Outputs over two halves of the keys, one of which some rows do not see, join to those over all of them.
+// Outputs over two halves of the keys, one of which some rows do not see, join to those over all of
+// them.
 func TestAttentionMerge(t *testing.T) {
 	const batch, heads, rows = 2, 3, 5
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {

@@ -12,8 +12,8 @@ import (
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
 
-// Parts of a larger problem have its dropout and slopes, in every arithmetic: those whose columns begin at a multiple of eight, for which
-// dropout draws as for a problem of its own, and others.
+// Parts of a larger problem have its dropout and slopes, in every arithmetic: those whose columns
+// begin at a multiple of eight, for which dropout draws as for a problem of its own, and others.
 func TestAttentionOfParts(t *testing.T) {
 	compiles(t)
 	dropout, slopes := []Option{Dropout}, []Option{ALiBi, Causal}
@@ -45,8 +45,8 @@ func TestAttentionOfParts(t *testing.T) {
 	}
 }
 
-// BenchmarkAttentionOfParts measures dropout and slopes of parts of a larger problem beside those of a problem of its own: 16k tokens of
-// 8192 a sequence, hidden 2048, bfloat16, in TFLOP/s.
+// BenchmarkAttentionOfParts measures dropout and slopes of parts of a larger problem beside those
+// of a problem of its own: 16k tokens of 8192 a sequence, hidden 2048, bfloat16, in TFLOP/s.
 func BenchmarkAttentionOfParts(b *testing.B) {
 	d := device(b)
 	const batch, length, hidden = 2, 8192, 2048

@@ -31,13 +31,15 @@ var (
 	programSeed   = flags.Uint64("program-seed", 1, "the first seed of those programs; 0 takes the clock's")
 )
 
-// Arithmetics of what kernels are compiled of: exact functions, and those that do for operands of 16 bits.
+// Arithmetics of what kernels are compiled of: exact functions, and those that do for operands of
+// 16 bits.
 var (
 	exactPrograms  = scoretest.Arithmetic{Name: "exact", DType: kernels.F32, Unit: 0x1p-22, Functions: 0x1p-19}
 	coarsePrograms = scoretest.Arithmetic{Name: "coarse", DType: kernels.F32, Unit: 0x1p-21, Functions: 0x1p-13}
 )
 
-// drawnPairs is how many pairs each program is computed for. A pair's results are so many numbers, and a few a lookup.
+// drawnPairs is how many pairs each program is computed for. A pair's results are so many numbers,
+// and a few a lookup.
 const drawnPairs, pairResults, lookupResults = 64, 8, 4
 
 // drawn is a drawn program, what the interpreter makes of its pairs, and what was compiled.
@@ -81,7 +83,8 @@ func userHeader(t testing.TB) string {
 	return text
 }
 
-// drawnText are programs, each in a namespace of its own, with a function that computes all that a program has for a pair.
+// drawnText are programs, each in a namespace of its own, with a function that computes all that a
+// program has for a pair.
 func drawnText(list []*drawn) string {
 	var b strings.Builder
 	for n, d := range list {
@@ -168,7 +171,8 @@ func (d *drawn) check(out []float32) error {
 	return nil
 }
 
-// Of the device's kernels, one a program. They have a fixed number of tables and axes; sums are where results go, lists the pairs.
+// Of the device's kernels, one a program. They have a fixed number of tables and axes; sums are
+// where results go, lists the pairs.
 const deviceTables, deviceAxes = 12, 24
 
 // deviceText is a module of programs. The sources in front of them are the device's own.
@@ -312,7 +316,8 @@ func (d *drawn) onDevice(device *Device, kernel driver.Kernel) ([]float32, error
 	return out, err
 }
 
-// hostShims are what the compiled text takes of a device and of the sources before it, for a compiler of the host.
+// hostShims are what the compiled text takes of a device and of the sources before it, for a
+// compiler of the host.
 const hostShims = `#include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -350,7 +355,8 @@ template <bool EXACT> static float hyperbolicTangent(float x, float factor) {
 constexpr int USER_TABLES = 64, USER_AXES = 256;
 `
 
-// hostMain reads of each program the numbers of tables and axes, the tables, the axes and the pairs, and writes results.
+// hostMain reads of each program the numbers of tables and axes, the tables, the axes and the
+// pairs, and writes results.
 const hostMain = `
 static int32_t word(FILE* f) { int32_t x; if (fread(&x, 4, 1, f) != 1) __builtin_trap(); return x; }
 int main(int, char** arguments) {
@@ -407,8 +413,8 @@ func (d *drawn) pairWords() (words []int32) {
 	return words
 }
 
-// What is written in CUDA C++ of drawn programs computes what the interpreter says, compiled for the host with stand-ins for the few
-// functions of a device.
+// What is written in CUDA C++ of drawn programs computes what the interpreter says, compiled for
+// the host with stand-ins for the few functions of a device.
 func TestDrawnProgramsOnTheHost(t *testing.T) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {

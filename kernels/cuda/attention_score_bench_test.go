@@ -13,8 +13,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// BenchmarkAttentionScores measures scores and masks that users write beside options that are built in: 16k tokens of 8192 a
-// sequence, hidden 2048, bfloat16, in TFLOP/s a visible pair; the backward pass with δ, and all gradients.
+// BenchmarkAttentionScores measures scores and masks that users write beside options that are built
+// in: 16k tokens of 8192 a sequence, hidden 2048, bfloat16, in TFLOP/s a visible pair; the backward
+// pass with δ, and all gradients.
 func BenchmarkAttentionScores(b *testing.B) {
 	d := device(b)
 	const batch, length, hidden, window, prefix = 2, 8192, 2048, 1024, 1024

@@ -28,7 +28,8 @@ func compiles(t *testing.T) {
 	}
 }
 
-// Scores and masks that users write, with everything else, in every arithmetic and at every size of a head.
+// Scores and masks that users write, with everything else, in every arithmetic and at every size of
+// a head.
 func TestAttentionScores(t *testing.T) {
 	compiles(t)
 	for m, a := range arithmetics {
@@ -126,8 +127,9 @@ var (
 	scoreSeed   = flag.Uint64("score-seed", 1, "the first seed of those programs; 0 takes the clock's")
 )
 
-// Attention with drawn programs of scores and masks computes what a plain interpreter says, in one arithmetic each. Many more
-// programs are compared by TestDrawnProgramsOnTheDevice, without attention around them.
+// Attention with drawn programs of scores and masks computes what a plain interpreter says, in one
+// arithmetic each. Many more programs are compared by TestDrawnProgramsOnTheDevice, without
+// attention around them.
 func TestDrawnScores(t *testing.T) {
 	compiles(t)
 	d := device(t)
@@ -161,7 +163,8 @@ func TestDrawnScores(t *testing.T) {
 	}
 }
 
-// Documents in one long sequence give what packed sequences of their lengths give, in memory that grows with the length.
+// Documents in one long sequence give what packed sequences of their lengths give, in memory that
+// grows with the length.
 func TestAttentionOfLongDocuments(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds and gigabytes")
@@ -359,7 +362,8 @@ func TestMasksFollowTheirTables(t *testing.T) {
 	}
 }
 
-// Gradients are bit-equal from run to run where that is asked for, those of tables that many pairs share too.
+// Gradients are bit-equal from run to run where that is asked for, those of tables that many pairs
+// share too.
 func TestAttentionScoresAreDeterministic(t *testing.T) {
 	compiles(t)
 	d := device(t)

@@ -40,7 +40,8 @@ func device(t testing.TB) *cuda.Device {
 	return d
 }
 
-// arithmetic is a way to compute: the type of the tensors, the precision asked for, and the errors of an unfused program.
+// arithmetic is a way to compute: the type of the tensors, the precision asked for, and the errors
+// of an unfused program.
 type arithmetic struct {
 	name      string
 	half      kernels.DType // of the tensors, NoDType for float32
@@ -89,7 +90,8 @@ func (a arithmetic) newProblem(c Case) *Problem[float32] {
 // oneAtATime is held by a test that uses the device beside others.
 var oneAtATime sync.Mutex
 
-// judge computes a problem and compares the results. What they are compared with is computed beside other tests.
+// judge computes a problem and compares the results. What they are compared with is computed beside
+// other tests.
 func (a arithmetic) judge(t testing.TB, p *Problem[float32]) error {
 	d := device(t)
 	Expect(p, a.rounding)
@@ -128,9 +130,10 @@ func (a arithmetic) beside(t *testing.T, c Case) {
 	})
 }
 
-// runCheaply compares few rows, and many where these few make an error look too large: the criterion is about the largest
-// of many errors. Even of many the factor of two is passed by chance in a few of 69,000 problems, most of them tiny, so there
-// it is four. Others compute the same problem in the same arithmetic, on other kernels.
+// runCheaply compares few rows, and many where these few make an error look too large: the
+// criterion is about the largest of many errors. Even of many the factor of two is passed by chance
+// in a few of 69,000 problems, most of them tiny, so there it is four. Others compute the same
+// problem in the same arithmetic, on other kernels.
 func (a arithmetic) runCheaply(t testing.TB, c Case, others ...arithmetic) {
 	t.Helper()
 	p := a.newProblem(withRows(c, 2e7))
@@ -148,10 +151,12 @@ func (a arithmetic) runCheaply(t testing.TB, c Case, others ...arithmetic) {
 	}
 }
 
-// affordable limits the rows that are compared, so that the reference takes some tenths of a second.
+// affordable limits the rows that are compared, so that the reference takes some tenths of a
+// second.
 func affordable(c Case) Case { return withRows(c, 2e8) }
 
-// withRows limits the rows that are compared to so many that the reference takes about so many products.
+// withRows limits the rows that are compared to so many that the reference takes about so many
+// products.
 func withRows(c Case, products float64) Case {
 	if rows := int(products / float64(16*c.Batch*c.Heads*c.Sk*(c.D+c.Dv))); rows < c.Sq {
 		c.Rows = max(rows, 1)
@@ -175,9 +180,9 @@ func gridCase(n int, length, size [2]int, options []Option) Case {
 	return affordable(c)
 }
 
-// In the full grid every two of a length, a head size and a set of options meet; in the thinned one each of them appears
-// several times, in pairs that change. (All three meet on the CPU: here an arithmetic's twin on the host takes ten times as
-// long as float32's, and there are eight.)
+// In the full grid every two of a length, a head size and a set of options meet; in the thinned one
+// each of them appears several times, in pairs that change. (All three meet on the CPU: here an
+// arithmetic's twin on the host takes ten times as long as float32's, and there are eight.)
 func TestAttentionGrid(t *testing.T) {
 	device(t)
 	sets := OptionSets()
@@ -230,8 +235,8 @@ func TestAttentionDropout(t *testing.T) {
 	}
 }
 
-// Parts that differ in length or share their keys, windows beside the diagonal, biases that are the same for all keys, and
-// float32 biases and sinks beside tensors of 16 bits.
+// Parts that differ in length or share their keys, windows beside the diagonal, biases that are the
+// same for all keys, and float32 biases and sinks beside tensors of 16 bits.
 func TestAttentionOfUnevenParts(t *testing.T) {
 	device(t)
 	for _, a := range append(slices.Clone(arithmetics),
@@ -304,7 +309,8 @@ func TestAttentionPacked(t *testing.T) {
 	}
 }
 
-// Tensors may lie in memory in any way; gradients are written in the layout of their inputs and gaps are left alone.
+// Tensors may lie in memory in any way; gradients are written in the layout of their inputs and
+// gaps are left alone.
 func TestAttentionLayouts(t *testing.T) {
 	device(t)
 	for m, a := range arithmetics {
@@ -371,8 +377,8 @@ func TestAttentionOfNothing(t *testing.T) {
 	}
 }
 
-// A sink counts as one more score. One of NaN or +∞ leaves its head no numbers, one far beyond all scores takes everything and has
-// the gradient of the logsumexp, and one of −∞ takes nothing.
+// A sink counts as one more score. One of NaN or +∞ leaves its head no numbers, one far beyond all
+// scores takes everything and has the gradient of the logsumexp, and one of −∞ takes nothing.
 func TestAttentionOfLargeSinks(t *testing.T) {
 	device(t)
 	for m, a := range append(slices.Clone(arithmetics),
@@ -455,7 +461,8 @@ func TestAttentionKernels(t *testing.T) {
 					}
 					compute(c, k%2 == 0)
 				}
-				// Longer than what shorter tiles are for, and a head of another size than the kernel's.
+				// Longer than what shorter tiles are for, and a head of another size than the
+				// kernel's.
 				compute(Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 1100, Sk: 1051, D: size[0] - 8, Dv: size[1] - 8, Options: []Option{Plain}}, false)
 			}
 			maps := !a.anyDevice && (a.half != kernels.NoDType || a.precision >= kernels.PrecisionBFloat16)
@@ -491,7 +498,8 @@ func deterministic() []Case {
 	}
 }
 
-// Results are bit-equal from run to run: those of forward always, gradients where that is asked for.
+// Results are bit-equal from run to run: those of forward always, gradients where that is asked
+// for.
 func TestAttentionIsDeterministic(t *testing.T) {
 	d := device(t)
 	for _, a := range arithmetics {
@@ -774,8 +782,8 @@ func TestAttentionErrors(t *testing.T) {
 	}
 }
 
-// A million rows in one head: forward and backward work in memory that grows with the length, and are right at both ends
-// and between.
+// A million rows in one head: forward and backward work in memory that grows with the length, and
+// are right at both ends and between.
 func TestAttentionOfAMillionRows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds and gigabytes")
@@ -858,8 +866,9 @@ func TestAttentionOfAMillionRows(t *testing.T) {
 	}
 }
 
-// Kernels are compiled by the driver when they are first used; later uses find them in its cache. This test logs how long
-// the first and a later call take to queue their work, and asserts nothing about that.
+// Kernels are compiled by the driver when they are first used; later uses find them in its cache.
+// This test logs how long the first and a later call take to queue their work, and asserts nothing
+// about that.
 func TestLoading(t *testing.T) {
 	d := device(t)
 	for _, a := range arithmetics[:6] {

@@ -23,8 +23,8 @@ type appendArguments struct {
 	amplitude               float32
 }
 
-// TakesCachedAttention reports whether the problem is one of few rows of 16 bits, which can be moved
-// 16 bytes at a time.
+// TakesCachedAttention reports whether the problem is one of few rows of 16 bits, which can be
+// moved 16 bytes at a time.
 func (d *Device) TakesCachedAttention(c *kernels.CachedAttention) bool {
 	const (
 		mostAngles = 2048 // of all rows of an item: MOST_ANGLES in src/cache_append.cu
@@ -78,7 +78,8 @@ func (d *Device) CachedAttentionForward(c *kernels.CachedAttention, o kernels.Te
 	return err
 }
 
-// append queues the kernel that adds to the cache. Queries that it turns are the call's from then on.
+// append queues the kernel that adds to the cache. Queries that it turns are the call's from then
+// on.
 func (a *attention) append(c *kernels.CachedAttention) error {
 	const threads = 256
 	d := a.device

@@ -11,8 +11,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// Attention of new tokens adds them to a cache whose lengths the device counts, once as a call and then
-// in launches of a recording: turned or not, some items resting, the call's items anywhere in the cache.
+// Attention of new tokens adds them to a cache whose lengths the device counts, once as a call and
+// then in launches of a recording: turned or not, some items resting, the call's items anywhere in
+// the cache.
 func TestCachedAttention(t *testing.T) {
 	const items, capacity = 5, 200
 	for _, c := range []struct {
@@ -110,7 +111,8 @@ func TestCachedAttention(t *testing.T) {
 	}
 }
 
-// near compares with numbers of a size of about 1, with so many units in the last place of 1 to spare.
+// near compares with numbers of a size of about 1, with so many units in the last place of 1 to
+// spare.
 func (r *rowwiseTest) near(what string, got, want []float64, dtype kernels.DType, units float64) {
 	r.Helper()
 	unit := 1.0 / 128

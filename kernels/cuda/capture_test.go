@@ -40,8 +40,8 @@ func spoil(t *testing.T, d *cuda.Device) {
 	runtime.KeepAlive(list)
 }
 
-// What was recorded runs with the inputs of the moment, through memory that nothing else was given, and with the constants
-// and counters that it had.
+// What was recorded runs with the inputs of the moment, through memory that nothing else was given,
+// and with the constants and counters that it had.
 func TestRecording(t *testing.T) {
 	d := device(t)
 	random := rand.New(rand.NewPCG(3, 4))
@@ -116,8 +116,8 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// What waits for the device, or moves data to the host or from it, says that it cannot be recorded; the device works
-// afterwards.
+// What waits for the device, or moves data to the host or from it, says that it cannot be recorded;
+// the device works afterwards.
 func TestUnrecordable(t *testing.T) {
 	d := device(t)
 	x, host := alloc(t, d, kernels.F32, 1), kernels.Of([]float32{5}, 1)
@@ -158,7 +158,8 @@ func TestUnrecordable(t *testing.T) {
 	}
 }
 
-// A kernel whose module was not loaded, and memory that the driver has yet to give, may be part of a recording.
+// A kernel whose module was not loaded, and memory that the driver has yet to give, may be part of
+// a recording.
 func TestRecordingLoadsModules(t *testing.T) {
 	d := device(t)
 	var q, o kernels.Tensor
@@ -188,8 +189,9 @@ func TestRecordingLoadsModules(t *testing.T) {
 	}
 }
 
-// Recorded dropout has the masks of the step that is set, whatever it was recorded with: its own kernel's, and those of attention
-// and its gradients, whose kernels have tensor maps on some devices.
+// Recorded dropout has the masks of the step that is set, whatever it was recorded with: its own
+// kernel's, and those of attention and its gradients, whose kernels have tensor maps on some
+// devices.
 func TestRecordingDropoutStep(t *testing.T) {
 	d := device(t)
 	random := rand.New(rand.NewPCG(5, 6))

@@ -30,8 +30,8 @@ func onDevice(t testing.TB, d *cuda.Device, p *kernels.ChooseTokens) (*kernels.C
 		kernels.ChosenTokens{IDs: up(kernels.Of(make([]int64, texts), texts)), LogProbs: up(kernels.Of(make([]float32, texts), texts))}
 }
 
-// Whatever the logits and the settings are, the choice is the CPU's: in every size of a cluster, and where a text does not fit in
-// shared memory.
+// Whatever the logits and the settings are, the choice is the CPU's: in every size of a cluster,
+// and where a text does not fit in shared memory.
 func TestChooseTokens(t *testing.T) {
 	d := device(t)
 	for _, any := range []bool{false, true} {
@@ -68,7 +68,8 @@ func TestChooseTokens(t *testing.T) {
 	}
 }
 
-// BenchmarkChooseTokens has normal logits whose standard deviation is 3, in recordings of 50 choices.
+// BenchmarkChooseTokens has normal logits whose standard deviation is 3, in recordings of 50
+// choices.
 func BenchmarkChooseTokens(b *testing.B) {
 	d := device(b)
 	for _, tokens := range []int{32000, 128256, 256000} {

@@ -64,7 +64,8 @@ func TestCrossEntropy(t *testing.T) {
 	}
 }
 
-// Class weights, with and without smoothing, in every reduction; and without a reduction, a loss and a gradient a row.
+// Class weights, with and without smoothing, in every reduction; and without a reduction, a loss
+// and a gradient a row.
 func TestCrossEntropyOfWeightedClasses(t *testing.T) {
 	for _, dtype := range halfAndFull {
 		for _, shape := range [][]int{{1, 1}, {2, 3, 65}, {7, 1000}, {3, 50257}, {0, 9}} {
@@ -138,8 +139,8 @@ func TestLogSoftmax(t *testing.T) {
 	}
 }
 
-// Products of 16-bit factors are rounded once more than the criterion knows: to the logits, and to their gradient. So the
-// plain formula is that of logits and gradients that are rounded there.
+// Products of 16-bit factors are rounded once more than the criterion knows: to the logits, and to
+// their gradient. So the plain formula is that of logits and gradients that are rounded there.
 func TestLinearCrossEntropy(t *testing.T) {
 	shapes := []headShape{{1, 1, 1, 0}, {3, 5, 7, 3}, {20, 32, 65, 0}, {67, 16, 40, 8}, {200, 64, 129, 0}, {0, 4, 5, 0}, {9, 8, 50304, 0}, {5, 8, 20000, 0}, {281, 2, 14400, 0}}
 	for _, dtype := range halfAndFull {
@@ -168,10 +169,12 @@ func TestLinearCrossEntropyInChunks(t *testing.T) {
 	}
 }
 
-// headShape is what a last layer and its loss are tested with: rows, and elements between two of them.
+// headShape is what a last layer and its loss are tested with: rows, and elements between two of
+// them.
 type headShape struct{ n, features, vocabulary, gap int }
 
-// linearCrossEntropy checks the loss of a last layer and its gradients. It returns the call, and its loss beside what that needs to be.
+// linearCrossEntropy checks the loss of a last layer and its gradients. It returns the call, and
+// its loss beside what that needs to be.
 func (r *rowwiseTest) linearCrossEntropy(dtype, wide kernels.DType, s headShape, transposed bool, o kernels.CrossEntropyOptions) (
 	c *kernels.LinearCrossEntropy, loss field, wantLoss float64, plainLoss float32,
 ) {
@@ -195,7 +198,8 @@ func (r *rowwiseTest) linearCrossEntropy(dtype, wide kernels.DType, s headShape,
 	return c, loss, wantLoss, plainLoss
 }
 
-// unfusedLinearCrossEntropy computes in float32 with a weight, logits and gradients of logits that are rounded to a dtype.
+// unfusedLinearCrossEntropy computes in float32 with a weight, logits and gradients of logits that
+// are rounded to a dtype.
 func unfusedLinearCrossEntropy(c *kernels.LinearCrossEntropy, dtype kernels.DType) (loss float32, dHidden, dWeight []float32) {
 	n, features, vocabulary := c.Hidden.Shape[0], c.Hidden.Shape[1], c.Weight.Shape[0]
 	rounded := func(x float32) float32 { return float32(roundedTo(dtype, float64(x))) }
@@ -230,7 +234,8 @@ func unfusedLinearCrossEntropy(c *kernels.LinearCrossEntropy, dtype kernels.DTyp
 	return loss, dHidden, dWeight
 }
 
-// Far from zero a float32 logsumexp has few digits behind the point. The gradient of a row adds up to nothing all the same.
+// Far from zero a float32 logsumexp has few digits behind the point. The gradient of a row adds up
+// to nothing all the same.
 func TestCrossEntropyFarFromZero(t *testing.T) {
 	for _, far := range []float64{1e4, -1e5} {
 		r := newRowwiseTest(t, "%v", far)

@@ -10,9 +10,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda"
 )
 
-// BenchmarkDecoding measures what a model computes for its next token, in bfloat16: products of few rows, by the bytes of B,
-// and attention with a cache, by those of its keys and values. Calls go through so many tensors that none is in a cache when it
-// is read; a recording holds one call of each. Copies beside them count what is read and what is written.
+// BenchmarkDecoding measures what a model computes for its next token, in bfloat16: products of few
+// rows, by the bytes of B, and attention with a cache, by those of its keys and values. Calls go
+// through so many tensors that none is in a cache when it is read; a recording holds one call of
+// each. Copies beside them count what is read and what is written.
 func BenchmarkDecoding(b *testing.B) {
 	d := device(b)
 	const beyondCaches = 512 << 20

@@ -43,17 +43,19 @@
 // [OnCompile] and [NoCompiler], and so are dropout and slopes of a part of a larger problem, such
 // as a rank's block of a sequence that ranks share. For each tile of queries, the device lists the
 // tiles of keys that the mask shows; backward lists the opposite way. Kernels visit only listed
-// tiles. They skip the mask in the longest run of fully visible ones. With a mask alone, Hopper's kernels make tiles of any 64 keys that are
-// seen, wherever they lie. A mask is gone through once, and again when the device finds that what
-// it looks up has changed; that is seen where the tables have up to 16 MiB and lie in one piece,
-// others are gone through in each call. The lists have a bit for each pair of tiles, and no more
-// than 2,048 a row of tiles: beyond about 131,000 tokens a bit stands for several tiles, which are
-// visited together. With Deterministic, backward kernels know of a mask its bands alone. The sums
-// of the gradients of tables are then of integers, and take 104 bytes an element. Table entries
-// beyond 32 bits are cut to them, and not an error as on the CPU.
+// tiles. They skip the mask in the longest run of fully visible ones. With a mask alone, Hopper's
+// kernels make tiles of any 64 keys that are seen, wherever they lie. A mask is gone through once,
+// and again when the device finds that what it looks up has changed; that is seen where the tables
+// have up to 16 MiB and lie in one piece, others are gone through in each call. The lists have a
+// bit for each pair of tiles, and no more than 2,048 a row of tiles: beyond about 131,000 tokens a
+// bit stands for several tiles, which are visited together. With Deterministic, backward kernels
+// know of a mask its bands alone. The sums of the gradients of tables are then of integers, and
+// take 104 bytes an element. Table entries beyond 32 bits are cut to them, and not an error as on
+// the CPU.
 //
-// Products take packed weights, whose numbers are rounded to the type of what they are multiplied by:
-// in registers for up to sixteen rows, and otherwise in scratch memory for the time of the product.
+// Products take packed weights, whose numbers are rounded to the type of what they are multiplied
+// by: in registers for up to sixteen rows, and otherwise in scratch memory for the time of the
+// product.
 //
 // 16-bit attention runs on kernels made for Hopper where the device is one and the tensors'
 // addresses suit it, on kernels for any device since Ampere elsewhere. float32 attention computes

@@ -128,7 +128,8 @@ func TestAccumulate(t *testing.T) {
 	}
 }
 
-// Far from zero, activations and slopes become the lines that they approach, and infinities and NaN stay.
+// Far from zero, activations and slopes become the lines that they approach, and infinities and NaN
+// stay.
 func TestActivationTails(t *testing.T) {
 	tails := []float64{-1e4, -300, -88, -30, -12, -6, 6, 12, 30, 88, 300, 1e4, math.Inf(1), math.NaN(), 0, 1}
 	for _, dtype := range halfAndFull {

@@ -24,7 +24,8 @@ func (r *rowwiseTest) indices(dtype kernels.DType, next func() int, shape ...int
 	return onDevice, onHost
 }
 
-// Few ids and many, each often or seldom, of either integer type, and rows that 16 bytes divide or not.
+// Few ids and many, each often or seldom, of either integer type, and rows that 16 bytes divide or
+// not.
 func TestEmbedding(t *testing.T) {
 	types := [][2]kernels.DType{ // of the table and y, and for backward of the gradient and dy
 		{kernels.F32, kernels.F32}, {kernels.BF16, kernels.BF16}, {kernels.F16, kernels.F16}, {kernels.F32, kernels.BF16}, {kernels.F32, kernels.F16},
@@ -109,7 +110,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A recorded embedding looks up what the ids are when it is launched, and its gradient's scratch is clean each time.
+// A recorded embedding looks up what the ids are when it is launched, and its gradient's scratch is
+// clean each time.
 func TestEmbeddingRecorded(t *testing.T) {
 	r := newRowwiseTest(t, "recorded")
 	ids, hostIDs := r.indices(kernels.I32, func() int { return r.random.IntN(40) }, 5000)

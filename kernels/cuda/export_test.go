@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// WithoutMaps makes a device choose kernels as one that has no tensor maps, until the function it gives is called.
+// WithoutMaps makes a device choose kernels as one that has no tensor maps, until the function it
+// gives is called.
 func (d *Device) WithoutMaps() (restore func()) {
 	before := d.withoutMaps
 	d.withoutMaps = true
@@ -19,8 +20,8 @@ func (d *Device) WithoutMaps() (restore func()) {
 // HasMaps reports whether a device chooses kernels with tensor maps, and others for Hopper.
 func (d *Device) HasMaps() bool { return d.hasMaps() }
 
-// AsSmallest makes a device choose kernels as one that has neither tensor maps nor more shared memory than the smallest since Ampere,
-// until the function it gives is called.
+// AsSmallest makes a device choose kernels as one that has neither tensor maps nor more shared
+// memory than the smallest since Ampere, until the function it gives is called.
 func (d *Device) AsSmallest() (restore func()) {
 	memory, maps := d.SharedMemory, d.WithoutMaps()
 	d.SharedMemory = 100 << 10
@@ -37,15 +38,16 @@ func LimitLogits(bytes int) (restore func()) {
 	return func() { bytesOfLogits = before }
 }
 
-// DeepGroups lets grouped products have the larger tiles from so many rows of a group on, until the function it gives is called.
+// DeepGroups lets grouped products have the larger tiles from so many rows of a group on, until the
+// function it gives is called.
 func DeepGroups(rows int) (restore func()) {
 	before := deepGroups
 	deepGroups = rows
 	return func() { deepGroups = before }
 }
 
-// HeadsOfLongTiles is the least even number of heads of 128 with which forward90Longer chooses larger tiles for sequences of a
-// length, 0 where the device has none.
+// HeadsOfLongTiles is the least even number of heads of 128 with which forward90Longer chooses
+// larger tiles for sequences of a length, 0 where the device has none.
 func (d *Device) HeadsOfLongTiles(length int32) int {
 	table := forward90Variants()
 	at := slices.IndexFunc(table, func(v variant) bool { return v.d == 128 && !v.mod })
@@ -58,7 +60,8 @@ func (d *Device) HeadsOfLongTiles(length int32) int {
 	return 0
 }
 
-// AttentionKernels are the names of attention's kernels for operands of a type, such as "bf16", with tensor maps or without.
+// AttentionKernels are the names of attention's kernels for operands of a type, such as "bf16",
+// with tensor maps or without.
 func AttentionKernels(operands string, maps bool) (names []string) {
 	for _, list := range slices.Concat(forwardVariants(), backwardVariants(), dBiasVariants()) {
 		for _, v := range list {

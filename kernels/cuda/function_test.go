@@ -17,7 +17,8 @@ func TestFunctions(t *testing.T) {
 			r := newRowwiseTest(t, "%v %v gap %d", dtype, s.shape, s.gap)
 			x, dy := r.normals(dtype, s.gap, s.shape...), r.normals(dtype, 2*s.gap, s.shape...)
 			y, dx, db := r.empty(dtype, s.gap, s.shape...), r.empty(dtype, 0, s.shape...), r.empty(dtype, s.gap, s.shape...)
-			// x is −1.5 to 1.5 but for some, away from 0, and its size is for the functions of positive numbers.
+			// x is −1.5 to 1.5 but for some, away from 0, and its size is for the functions of
+			// positive numbers.
 			size := r.normals(dtype, s.gap, s.shape...)
 			r.must(errors.Join(r.d.MulScalar(0.1, size.Tensor, size.Tensor), r.d.AddScalar(1.5, size.Tensor, size.Tensor)))
 			positive := kernels.Of(r.values(size), s.shape...)

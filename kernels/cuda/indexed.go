@@ -24,8 +24,8 @@ type indexedArguments struct {
 	group, aligned int32
 }
 
-// describeIndexed tells the kernels of what they write, of ids, and of what they read, whose rows are
-// the same.
+// describeIndexed tells the kernels of what they write, of ids, and of what they read, whose rows
+// are the same.
 func (d *Device) describeIndexed(kernel string, written, ids, x kernels.Tensor, n, k int) (*indexedArguments, error) {
 	if n > math.MaxInt32 || k > math.MaxInt32 {
 		return nil, fmt.Errorf("%s: %s: rows have %d and %d elements, a GPU computes up to %d", d.Name(), kernel, n, k, math.MaxInt32)
@@ -59,8 +59,8 @@ func (d *Device) TopK(x, values, ids kernels.Tensor) error {
 	return d.indexed(kernel, "top_k", x.DType, blocks, g, x, values, ids)
 }
 
-// share gives each of a tensor's rows some threads: as many as have something to load at once, up to a
-// warp, or a block where a warp would go round often.
+// share gives each of a tensor's rows some threads: as many as have something to load at once, up
+// to a warp, or a block where a warp would go round often.
 func (g *indexedArguments) share(t kernels.Tensor) (blocks int, err error) {
 	l, err := linesOf(t)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/packed"
 )
 
-// BenchmarkLowRank measures the products of a change of low rank, in bfloat16, for 8,192 rows of a model of TinyLlama's shape,
-// by the bytes of their large operand. Calls go through so many tensors that none is in a cache when it is read.
+// BenchmarkLowRank measures the products of a change of low rank, in bfloat16, for 8,192 rows of a
+// model of TinyLlama's shape, by the bytes of their large operand. Calls go through so many tensors
+// that none is in a cache when it is read.
 func BenchmarkLowRank(b *testing.B) {
 	d := device(b)
 	const rows, beyondCaches = 8192, 256 << 20
@@ -65,7 +66,8 @@ func BenchmarkLowRank(b *testing.B) {
 	}
 }
 
-// BenchmarkPackedRows measures products of few rows by packed matrices, by the bytes of those, and what widening one takes.
+// BenchmarkPackedRows measures products of few rows by packed matrices, by the bytes of those, and
+// what widening one takes.
 func BenchmarkPackedRows(b *testing.B) {
 	d := device(b)
 	const beyondCaches = 256 << 20

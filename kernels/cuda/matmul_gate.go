@@ -17,8 +17,8 @@ func (d *Device) matMulGate(m *kernels.MatMul, e kernels.Gate, out kernels.MatMu
 }
 
 // gates is the kernel that gives a gated product, if there is one for it: large, of 16-bit matrices
-// that tensor maps can describe, Up behind Pre at any distance. B and BUp, in the order in which they
-// lie, and Pre and Up are a batch of two to it.
+// that tensor maps can describe, Up behind Pre at any distance. B and BUp, in the order in which
+// they lie, and Pre and Up are a batch of two to it.
 func (p *product) gates(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
 	g := p.args

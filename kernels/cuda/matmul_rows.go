@@ -83,9 +83,9 @@ func (d *Device) launchRows(v matmulRows, g *rowsArguments) error {
 	return d.launch(s, nil, unsafe.Pointer(g))
 }
 
-// TakesRowsProduct reports whether the problem is one of few rows of 16 bits, whose weights lie alike
-// and can be moved 16 bytes at a time. Every block reads all rows that are normalised, so there may
-// be few of them.
+// TakesRowsProduct reports whether the problem is one of few rows of 16 bits, whose weights lie
+// alike and can be moved 16 bytes at a time. Every block reads all rows that are normalised, so
+// there may be few of them.
 func (d *Device) TakesRowsProduct(p *kernels.RowsProduct) bool {
 	_, ok := d.rowsKernel(p)
 	return ok
@@ -110,7 +110,8 @@ func (d *Device) rowsKernel(p *kernels.RowsProduct) (v matmulRows, ok bool) {
 	return v, ok
 }
 
-// movable reports whether a matrix of 16-bit elements can be moved 16 bytes at a time along an axis.
+// movable reports whether a matrix of 16-bit elements can be moved 16 bytes at a time along an
+// axis.
 func movable(t kernels.Tensor, along, across int) bool {
 	const whole = 8 // elements of 16 bytes
 	return t.Strides[along] == 1 && t.Shape[along]%whole == 0 && (t.Shape[across] == 1 || t.Strides[across]%whole == 0) && isAligned(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// Products of few rows: of several weights of any sizes side by side or gated, in both orders of their
-// axes, with a norm before, and biases and a residual behind.
+// Products of few rows: of several weights of any sizes side by side or gated, in both orders of
+// their axes, with a norm before, and biases and a residual behind.
 func TestRowsProduct(t *testing.T) {
 	for _, c := range []struct {
 		rows, depth int

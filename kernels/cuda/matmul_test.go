@@ -17,7 +17,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// productCase is one product; its zero options are row-major operands without gaps, and C = A·B of their dtype.
+// productCase is one product; its zero options are row-major operands without gaps, and C = A·B of
+// their dtype.
 type productCase struct {
 	m, n, k                int
 	batch                  []int
@@ -73,7 +74,8 @@ func productCases() []productCase {
 	)
 }
 
-// fewRows are products of few rows by large matrices, in both orders, along the edges of a cluster's columns and of a warp's steps.
+// fewRows are products of few rows by large matrices, in both orders, along the edges of a
+// cluster's columns and of a warp's steps.
 func fewRows() []productCase {
 	cases := []productCase{{m: 4, n: 50257, k: 768, transposeB: true, wideC: true}, {batch: []int{2, 3}, m: 2, n: 640, k: 768, sharedB: true}}
 	for i, m := range []int{1, 2, 3, 7, 8, 9, 15, 16, 17} {
@@ -89,7 +91,8 @@ func fewRows() []productCase {
 	return cases
 }
 
-// sums are products to which others are added: in one pass where they are large, of 16 bits and no batch.
+// sums are products to which others are added: in one pass where they are large, of 16 bits and no
+// batch.
 func sums() []productCase {
 	var cases []productCase
 	for i, plus := range [][]int{{8}, {24, 8}, {1}, {7, 72}, {64, 200}, {520}, {16, 3, 5}} {
@@ -278,7 +281,8 @@ func rowMajor(x kernels.Tensor) []float64 {
 	return list
 }
 
-// expected are rows of C and Pre: what float64 gives, and what an unfused program gives that rounds after each step.
+// expected are rows of C and Pre: what float64 gives, and what an unfused program gives that rounds
+// after each step.
 type expected struct {
 	rows                  []int // of all rows of the batch
 	c, pre, plainC, plain []float64
@@ -445,8 +449,9 @@ func TestMatMulOfFewRows(t *testing.T) {
 // same leaves operands as they are.
 func same(x float64) float64 { return x }
 
-// A product may be the gradient of what an activation was applied to, and have the sums of its columns: in one pass where it is large
-// and of 16 bits, whatever its edges, and by other kernels where there is none for it.
+// A product may be the gradient of what an activation was applied to, and have the sums of its
+// columns: in one pass where it is large and of 16 bits, whatever its edges, and by other kernels
+// where there is none for it.
 func TestMatMulGradient(t *testing.T) {
 	d := device(t)
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
@@ -507,8 +512,8 @@ func TestMatMulGradient(t *testing.T) {
 	}
 }
 
-// A product may be both gradients of what a gated MLP multiplies: in one pass where it is large and of 16 bits, both tensors of a pair lie
-// alike, and the second lies behind the first.
+// A product may be both gradients of what a gated MLP multiplies: in one pass where it is large and
+// of 16 bits, both tensors of a pair lie alike, and the second lies behind the first.
 func TestMatMulGated(t *testing.T) {
 	d := device(t)
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
@@ -581,8 +586,8 @@ func TestMatMulGated(t *testing.T) {
 	}
 }
 
-// A product may be the first half of a gated MLP: in one pass where it is large and of 16 bits, and the second product lies behind the
-// first. The factors lie in any order.
+// A product may be the first half of a gated MLP: in one pass where it is large and of 16 bits, and
+// the second product lies behind the first. The factors lie in any order.
 func TestMatMulGating(t *testing.T) {
 	d := device(t)
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
@@ -704,8 +709,9 @@ func TestMatMulTF32(t *testing.T) {
 	})
 }
 
-// checkProducts computes each case with the kernels of the device, and with those for any device since Ampere, for much shared memory and
-// for little. An unfused program changes operands as it is told.
+// checkProducts computes each case with the kernels of the device, and with those for any device
+// since Ampere, for much shared memory and for little. An unfused program changes operands as it is
+// told.
 func checkProducts(t *testing.T, dtype kernels.DType, cases []productCase, operands func(float64) float64) {
 	t.Helper()
 	d := device(t)
@@ -730,7 +736,8 @@ func checkProducts(t *testing.T, dtype kernels.DType, cases []productCase, opera
 	}
 }
 
-// What lies between the rows of outputs stays as it was, and sums are the same bits in every call: on the device, and on any.
+// What lies between the rows of outputs stays as it was, and sums are the same bits in every call:
+// on the device, and on any.
 func TestMatMulGapsAndBits(t *testing.T) {
 	d := device(t)
 	for _, choose := range []func() (restore func()){func() func() { return func() {} }, d.WithoutMaps, d.AsSmallest} {
@@ -814,7 +821,8 @@ func TestMatMulSpreadsNaN(t *testing.T) {
 	}
 }
 
-// Operands may be broadcast along any axis by a stride of 0, and have more than two axes of a batch.
+// Operands may be broadcast along any axis by a stride of 0, and have more than two axes of a
+// batch.
 func TestMatMulStrides(t *testing.T) {
 	d := device(t)
 	random := rand.New(rand.NewPCG(3, 3))

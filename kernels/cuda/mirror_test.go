@@ -12,11 +12,13 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda"
 )
 
-// mirrored lets a device compute on tensors of the host: it uploads the memory of all tensors of a call, gaps included and
-// in the same place relative to each other, lets the device compute, and downloads it again. So a test that looks for
-// unwritten elements and for writes into gaps works as with a backend of the host.
+// mirrored lets a device compute on tensors of the host: it uploads the memory of all tensors of a
+// call, gaps included and in the same place relative to each other, lets the device compute, and
+// downloads it again. So a test that looks for unwritten elements and for writes into gaps works as
+// with a backend of the host.
 //
-// With half set, the tensors of q's kind travel as bfloat16 or float16. What the host holds must survive that rounding.
+// With half set, the tensors of q's kind travel as bfloat16 or float16. What the host holds must
+// survive that rounding.
 type mirrored struct {
 	*cuda.Device
 	half kernels.DType // or NoDType
@@ -37,7 +39,8 @@ type copied struct {
 	regions []*region
 }
 
-// newCopied finds the regions of tensors and uploads them. The first tensors are those of q's kind, the rest have 32 bits an element.
+// newCopied finds the regions of tensors and uploads them. The first tensors are those of q's kind,
+// the rest have 32 bits an element.
 func (m mirrored) newCopied(main, rest []kernels.Tensor) (*copied, error) {
 	c := &copied{mirrored: m}
 	for i, t := range append(slices.Clone(main), rest...) {
@@ -172,7 +175,8 @@ func (c *copied) added(t kernels.Tensor) kernels.Tensor {
 	return c.typed(t)
 }
 
-// newAttention is newCopied for a call of attention: tensors of q's kind, those that are added to scores, and statistics.
+// newAttention is newCopied for a call of attention: tensors of q's kind, those that are added to
+// scores, and statistics.
 func (m mirrored) newAttention(main, added, statistics []kernels.Tensor) (*copied, error) {
 	if m.wide {
 		return m.newCopied(main, slices.Concat(added, statistics))

@@ -109,8 +109,8 @@ var (
 )
 
 // digest is the SHA-256, shortened to half, of the module's source, all that this includes, and how
-// it is compiled. Comments do not count. It is kept beside the compiled module, so that one can tell
-// without a compiler whether the module is that of the sources.
+// it is compiled. Comments do not count. It is kept beside the compiled module, so that one can
+// tell without a compiler whether the module is that of the sources.
 func (m compiledModule) digest() (string, error) {
 	files := []string{m.Source}
 	hash := sha256.New()

@@ -68,8 +68,9 @@ func everyone(t testing.TB, devices []*Device, do func(rank int) error) {
 	}
 }
 
-// Operations of the network do what loops over the ranks do, for all types and for lengths that the members do not divide, queued and
-// recorded. The numbers are whole, so sums are exact in any order.
+// Operations of the network do what loops over the ranks do, for all types and for lengths that the
+// members do not divide, queued and recorded. The numbers are whole, so sums are exact in any
+// order.
 func TestNetwork(t *testing.T) {
 	devices, list := networks(t)
 	size := len(devices)
@@ -166,7 +167,8 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// Exchanged tensors arrive while kernels run, which leave the join to wait for them, queued and recorded.
+// Exchanged tensors arrive while kernels run, which leave the join to wait for them, queued and
+// recorded.
 func TestNetworkExchange(t *testing.T) {
 	devices, list := networks(t)
 	size := len(devices)
@@ -258,7 +260,8 @@ func TestNetworkErrors(t *testing.T) {
 	}
 }
 
-// BenchmarkNetwork times operations of several sizes on all GPUs of the machine, as one would see them between kernels.
+// BenchmarkNetwork times operations of several sizes on all GPUs of the machine, as one would see
+// them between kernels.
 func BenchmarkNetwork(b *testing.B) {
 	devices, list := networks(b)
 	for _, c := range []struct {

@@ -170,7 +170,8 @@ func TestRMSNorm(t *testing.T) {
 	}
 }
 
-// A mean a thousand times the deviation costs no more digits than rounding the input did, and a NaN stays in its row.
+// A mean a thousand times the deviation costs no more digits than rounding the input did, and a NaN
+// stays in its row.
 func TestNormsKeepDigitsAndRows(t *testing.T) {
 	for _, c := range []int{64, 769, 8192, 40000} {
 		r := newRowwiseTest(t, "%d features", c)

@@ -16,12 +16,12 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// parameterShapes are the parameters of one call: ends of groups of four and of chunks, tensors shorter than either, and
-// none at all.
+// parameterShapes are the parameters of one call: ends of groups of four and of chunks, tensors
+// shorter than either, and none at all.
 var parameterShapes = [][]int{{3}, {16, 33}, {4096}, {}, {5, 16411}, {1}, {0, 4}, {16384}, {16385}, {7}, {37, 2048}}
 
-// parameterList is tensors of the device that lie in one piece of memory, with gaps between them in which nothing may be
-// written; every third begins where four elements cannot be moved at once.
+// parameterList is tensors of the device that lie in one piece of memory, with gaps between them in
+// which nothing may be written; every third begins where four elements cannot be moved at once.
 type parameterList struct {
 	host    []float32 // of the memory
 	offsets []int
@@ -75,7 +75,8 @@ func (p *parameterList) elements() (list []float32) {
 	return list
 }
 
-// down returns the elements of all tensors as the device has them, and fails where something lies in a gap.
+// down returns the elements of all tensors as the device has them, and fails where something lies
+// in a gap.
 func (p *parameterList) down(t testing.TB, d *cuda.Device) (list []float32) {
 	t.Helper()
 	now := make([]float32, len(p.host))
@@ -106,7 +107,8 @@ func wide(list []float32) []float64 {
 	return all
 }
 
-// compare fails where got is further from the float64 result than twice what the same formula in float32 is.
+// compare fails where got is further from the float64 result than twice what the same formula in
+// float32 is.
 func compare(t *testing.T, what string, got, unfused []float32, want []float64) {
 	t.Helper()
 	worst, allowed, largest := 0.0, 0.0, 0.0
@@ -135,7 +137,8 @@ func newControl(t testing.TB, d *cuda.Device, list ...float64) kernels.Tensor {
 	return c
 }
 
-// updateCase is an update, and the lists that it leaves: the weights, and the states if there are any.
+// updateCase is an update, and the lists that it leaves: the weights, and the states if there are
+// any.
 type updateCase struct {
 	run     func() error
 	want    [][]float64
@@ -231,7 +234,8 @@ func TestOptimizers(t *testing.T) {
 	}
 }
 
-// Sums are right and the same bits wherever the tensors lie, and tell tensors with an element that is not finite.
+// Sums are right and the same bits wherever the tensors lie, and tell tensors with an element that
+// is not finite.
 func TestSumSquares(t *testing.T) {
 	d := device(t)
 	sums := newControl(t, d, make([]float64, len(parameterShapes))...)
@@ -283,7 +287,8 @@ func TestSumSquares(t *testing.T) {
 	}
 }
 
-// A step that is recorded, decided on the device and replayed does what the host's kernels do, and skips as they do.
+// A step that is recorded, decided on the device and replayed does what the host's kernels do, and
+// skips as they do.
 func TestRecordedSteps(t *testing.T) {
 	d, host := device(t), cpu.New()
 	random := rand.New(rand.NewPCG(9, 10))
@@ -387,8 +392,8 @@ func TestOptimizerErrors(t *testing.T) {
 	}
 }
 
-// BenchmarkOptimizer measures steps over the parameters of GPT-2 with 124 million parameters: what the device takes for a
-// recorded step, and for its parts.
+// BenchmarkOptimizer measures steps over the parameters of GPT-2 with 124 million parameters: what
+// the device takes for a recorded step, and for its parts.
 func BenchmarkOptimizer(b *testing.B) {
 	d := device(b)
 	const dim = 768

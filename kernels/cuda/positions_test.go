@@ -10,8 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// Rows along the edges of warps and of what a block takes at a time, of either integer type, with padding anywhere and gaps
-// between rows, which stay as they were.
+// Rows along the edges of warps and of what a block takes at a time, of either integer type, with
+// padding anywhere and gaps between rows, which stay as they were.
 func TestTokenPositions(t *testing.T) {
 	for _, dtype := range []kernels.DType{kernels.I32, kernels.I64} {
 		for _, shape := range [][]int{{1, 1}, {3, 31}, {2, 32}, {5, 33}, {2, 255}, {3, 256}, {1, 257}, {700, 17}, {4, 5000}, {0, 5}, {2, 0}} {

@@ -213,7 +213,8 @@ func (s shared) distance(t *testing.T, got [5][]float32, want [5][]float64, rank
 
 func bfloat16(x float32) float32 { return kernels.ToBFloat16(x).Float32() }
 
-// Ranks on GPUs compute what the definition gives for the whole sequence, to the usual criterion, queued and recorded.
+// Ranks on GPUs compute what the definition gives for the whole sequence, to the usual criterion,
+// queued and recorded.
 func TestRing(t *testing.T) {
 	devices, list := networks(t)
 	size := len(devices)
@@ -285,8 +286,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// A sequence of 64k tokens, causal: ranks are as near to one GPU's float32 as one GPU's bfloat16 is, within a factor of two and what the
-// parts' own rounding adds.
+// A sequence of 64k tokens, causal: ranks are as near to one GPU's float32 as one GPU's bfloat16
+// is, within a factor of two and what the parts' own rounding adds.
 func TestRingLong(t *testing.T) {
 	devices, list := networks(t)
 	size := len(devices)
@@ -360,7 +361,8 @@ func (s shared) random(d *Device, size int) (shared, error) {
 	return s, nil
 }
 
-// BenchmarkRing times a long causal sequence on one GPU, and one of twice the length on two: the rate that each GPU has.
+// BenchmarkRing times a long causal sequence on one GPU, and one of twice the length on two: the
+// rate that each GPU has.
 func BenchmarkRing(b *testing.B) {
 	devices, list := networks(b)
 	for _, c := range []struct {

@@ -77,8 +77,8 @@ func (d *Device) rotate(kernel string, r *kernels.RoPE, err error, x, y kernels.
 	return err
 }
 
-// frequencies are those of all pairs, for heads of which dim dimensions are turned. The caller keeps
-// the owner alive until the work that reads them is queued.
+// frequencies are those of all pairs, for heads of which dim dimensions are turned. The caller
+// keeps the owner alive until the work that reads them is queued.
 func (d *Device) frequencies(r *kernels.RoPE, dim int) (*driver.Owner, error) {
 	list := make([]float64, dim/2)
 	for pair := range list {

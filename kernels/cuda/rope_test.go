@@ -57,7 +57,8 @@ func TestRoPEOfPositions(t *testing.T) {
 	}
 }
 
-// Heads that lie side by side in each row of (batch, length, heads, size), as a projection leaves them.
+// Heads that lie side by side in each row of (batch, length, heads, size), as a projection leaves
+// them.
 func TestRoPEOfInterlacedHeads(t *testing.T) {
 	for _, dtype := range halfAndFull {
 		r := newRowwiseTest(t, "%v", dtype)

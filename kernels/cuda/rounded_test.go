@@ -15,7 +15,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda"
 )
 
-// roundedTest is weights whose copies a device keeps side by side, and what a step of AdamW has beside them.
+// roundedTest is weights whose copies a device keeps side by side, and what a step of AdamW has
+// beside them.
 type roundedTest struct {
 	*testing.T
 	d       *cuda.Device
@@ -106,8 +107,8 @@ func (r *roundedTest) compare(what string, all kernels.Tensor) {
 	}
 }
 
-// Copies of weights in 16 bits have the weights' numbers, whoever has changed these: optimisers write both, and what anyone else
-// has changed is copied again.
+// Copies of weights in 16 bits have the weights' numbers, whoever has changed these: optimisers
+// write both, and what anyone else has changed is copied again.
 func TestRounded(t *testing.T) {
 	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 		for _, columns := range [][]int{{64}, {48, 16, 32}, {4, 8}, {33}, {20, 7}} {

@@ -190,7 +190,8 @@ func TestClampedGate(t *testing.T) {
 	}
 }
 
-// BenchmarkExperts times what the experts of a layer do beside the same products of one matrix, in TFLOP/s.
+// BenchmarkExperts times what the experts of a layer do beside the same products of one matrix, in
+// TFLOP/s.
 func BenchmarkExperts(b *testing.B) {
 	d := device(b)
 	alloc := func(dtype kernels.DType, shape ...int) kernels.Tensor {

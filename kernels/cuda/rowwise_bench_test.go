@@ -9,9 +9,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// BenchmarkRowwise measures kernels that are bound by memory on the tensors of a training step of GPT-2's smallest model, beside
-// copies of tensors as large: GB/s counts what has to be read and written once. A recording of ten calls runs at a time, so
-// that launches cost what they cost in a recorded step.
+// BenchmarkRowwise measures kernels that are bound by memory on the tensors of a training step of
+// GPT-2's smallest model, beside copies of tensors as large: GB/s counts what has to be read and
+// written once. A recording of ten calls runs at a time, so that launches cost what they cost in a
+// recorded step.
 func BenchmarkRowwise(b *testing.B) {
 	d := device(b)
 	const tokens, features, hidden, vocabulary, heads, length = 32768, 768, 3072, 50257, 12, 1024

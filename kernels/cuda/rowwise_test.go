@@ -21,8 +21,8 @@ type rowwiseTest struct {
 	name   string
 }
 
-// field is a tensor of the device in memory of its own, whose rows may have gaps between them. Gaps hold NaN, and so does
-// a field whose values were not written.
+// field is a tensor of the device in memory of its own, whose rows may have gaps between them. Gaps
+// hold NaN, and so does a field whose values were not written.
 type field struct {
 	kernels.Tensor
 	memory kernels.Tensor // all of it, gaps included
@@ -39,7 +39,8 @@ func newRowwiseTest(t *testing.T, format string, arguments ...any) *rowwiseTest 
 	return &rowwiseTest{t, device(t), rand.New(rand.NewPCG(seed, 0)), name}
 }
 
-// empty makes a field of NaN, with gap elements behind each row and twice as many behind each index of the first axis.
+// empty makes a field of NaN, with gap elements behind each row and twice as many behind each index
+// of the first axis.
 func (r *rowwiseTest) empty(dtype kernels.DType, gap int, shape ...int) field {
 	r.Helper()
 	strides, stride := make([]int, len(shape)), 1
@@ -94,15 +95,16 @@ func (r *rowwiseTest) values(f field) []float64 {
 // host is the values that were written into a field.
 func (f field) values() []float64 { return kernels.Host[float64](f.host) }
 
-// check compares a field with the reference in float64, and with the same formula computed in float32 and rounded once to the
-// field's dtype: the field may have twice the error of that. Gaps must still hold NaN.
+// check compares a field with the reference in float64, and with the same formula computed in
+// float32 and rounded once to the field's dtype: the field may have twice the error of that. Gaps
+// must still hold NaN.
 func (r *rowwiseTest) check(what string, f field, ref []float64, plain []float32) {
 	r.Helper()
 	r.checkSum(what, f, ref, plain, 0)
 }
 
-// checkSum is check for sums whose terms, of up to a size, may cancel: the field may also have half a unit in the last place of
-// a term's float32.
+// checkSum is check for sums whose terms, of up to a size, may cancel: the field may also have half
+// a unit in the last place of a term's float32.
 func (r *rowwiseTest) checkSum(what string, f field, ref []float64, plain []float32, terms float64) {
 	r.Helper()
 	got := r.values(f)
@@ -187,8 +189,8 @@ func parameterTypes(dtype kernels.DType) []kernels.DType {
 	return []kernels.DType{dtype, kernels.F32}
 }
 
-// fieldShapes are shapes for kernels that go row by row, with gaps between rows or none: ones, primes, whole pieces of 16 bytes,
-// rows longer than a block holds, many rows, and nothing at all.
+// fieldShapes are shapes for kernels that go row by row, with gaps between rows or none: ones,
+// primes, whole pieces of 16 bytes, rows longer than a block holds, many rows, and nothing at all.
 var fieldShapes = []struct {
 	gap   int
 	shape []int

@@ -49,7 +49,8 @@ func alloc(t *testing.T, d *cuda.Device, dtype kernels.DType, shape ...int) kern
 	return x
 }
 
-// Copies go between all floats, the host and the device, at any strides, and write what lies in the destination alone.
+// Copies go between all floats, the host and the device, at any strides, and write what lies in the
+// destination alone.
 func TestCopyToAndFromTheHost(t *testing.T) {
 	d := device(t)
 	types := []kernels.DType{kernels.F32, kernels.F64, kernels.BF16, kernels.F16, kernels.I32, kernels.I64}
@@ -164,7 +165,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The caller's memory is its own again when a copy from it returns, while the device is still busy with something else.
+// The caller's memory is its own again when a copy from it returns, while the device is still busy
+// with something else.
 func TestCopyTakesTheHostsMemoryAtOnce(t *testing.T) {
 	d := device(t)
 	const n = 3<<20 + 5 // more bytes than a piece, and in all more than pieces may hold

@@ -14,7 +14,8 @@ import (
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
 
-// Every variant compiles with scores and masks of every kind, and with places, on a machine without a GPU too.
+// Every variant compiles with scores and masks of every kind, and with places, on a machine without
+// a GPU too.
 func TestUserKernelsCompile(t *testing.T) {
 	c, err := driver.FindCompiler()
 	if err != nil {
@@ -89,7 +90,8 @@ func TestImagesAreKept(t *testing.T) {
 	writeImage("", image) // no place for it
 }
 
-// The compiler is opened again where its file or what says where to look for it has changed, and otherwise not.
+// The compiler is opened again where its file or what says where to look for it has changed, and
+// otherwise not.
 func TestCompilerVersionIsKept(t *testing.T) {
 	folder := t.TempDir()
 	library := filepath.Join(folder, "library")

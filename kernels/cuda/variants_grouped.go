@@ -18,8 +18,8 @@ type grouped80 struct {
 	by groupedBy
 }
 
-// grouped80Variants are the layouts that layers of experts have: rows times weights, rows of gradients
-// times transposed weights, and transposed rows times rows of gradients.
+// grouped80Variants are the layouts that layers of experts have: rows times weights, rows of
+// gradients times transposed weights, and transposed rows times rows of gradients.
 func grouped80Variants() []grouped80 {
 	var list []grouped80
 	for _, tile := range []matmul80Tile{deep80, flat80} {
@@ -36,11 +36,12 @@ func grouped80Variants() []grouped80 {
 // mostGroups80 is MOST_GROUPS in src/matmul_sm80.cu.
 const mostGroups80 = 256
 
-// deepGroups is how many rows of C a group needs to have for the larger tiles, of which the last ones
-// of a group are filled in part.
+// deepGroups is how many rows of C a group needs to have for the larger tiles, of which the last
+// ones of a group are filled in part.
 var deepGroups = 768
 
-// groupedTile chooses the cut: the larger one, where the device has room for it and groups are large.
+// groupedTile chooses the cut: the larger one, where the device has room for it and groups are
+// large.
 func groupedTile(sharedMemory, rowsOfGroup int) matmul80Tile {
 	const ofGroups = 4 * 2 * (mostGroups80 + 1) // bytes of where they begin
 	if rowsOfGroup >= deepGroups && deep80.fits(sharedMemory-ofGroups) {

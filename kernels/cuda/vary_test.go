@@ -16,7 +16,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// cut says where so many sequences end that lie end to end in some rows: at random, most launches in another way.
+// cut says where so many sequences end that lie end to end in some rows: at random, most launches
+// in another way.
 func cut(random *rand.Rand, launch, rows, sequences int) []int {
 	ends := make([]int, sequences+1)
 	for i := 1; i <= sequences; i++ {
@@ -82,7 +83,8 @@ func varyingCases() (list []varying) {
 			varying{name: "lengths of keys", half: half, c: batch},
 			varying{name: "lengths of shared keys", half: half, c: func() Case { c := batch; c.SharedKeys = true; return c }()})
 	}
-	// Kernels for short sequences and for others, with counters that fit where they usually lie and that do not.
+	// Kernels for short sequences and for others, with counters that fit where they usually lie and
+	// that do not.
 	long := with(func(c *Case) {
 		c.Heads, c.KeyHeads, c.Sq, c.Sk, c.D, c.Dv = 64, 2, 16384, 16384, 128, 128
 		c.Options = []Option{Causal}
@@ -96,8 +98,8 @@ func varyingCases() (list []varying) {
 	}})
 }
 
-// Recorded attention follows the lengths that the host reads in each launch, with the bits of calls that are not recorded, and in the
-// memory that its first launches took.
+// Recorded attention follows the lengths that the host reads in each launch, with the bits of calls
+// that are not recorded, and in the memory that its first launches took.
 func TestVaryingLengths(t *testing.T) {
 	d := device(t)
 	for _, v := range varyingCases() {
@@ -204,8 +206,8 @@ func (v varying) run(t *testing.T, d *cuda.Device, first int) {
 	}
 }
 
-// A part of a recording that comes to need more kernels than were recorded says so, and nothing is launched; with fewer, what is left over
-// does nothing.
+// A part of a recording that comes to need more kernels than were recorded says so, and nothing is
+// launched; with fewer, what is left over does nothing.
 func TestOutgrownRecording(t *testing.T) {
 	d := device(t)
 	x := alloc(t, d, kernels.F32, 4)

@@ -2,10 +2,10 @@ package reference
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// MatMul computes act(A·B + Σ Aᵢ·Bᵢ + bias), and what the activation is applied to: c and pre are (batch...,
-// m, n), row-major. Where the problem accumulates, initial is what C held, row-major; otherwise it
-// is not read. Of epilogues it knows [kernels.Activate] alone: the others are [Activation] and
-// [SwiGLU] of a product.
+// MatMul computes act(A·B + Σ Aᵢ·Bᵢ + bias), and what the activation is applied to: c and pre are
+// (batch..., m, n), row-major. Where the problem accumulates, initial is what C held, row-major;
+// otherwise it is not read. Of epilogues it knows [kernels.Activate] alone: the others are
+// [Activation] and [SwiGLU] of a product.
 func MatMul[T kernels.Float](m *kernels.MatMul, initial []T) (c, pre []T) {
 	rows, columns, depth := m.Dims()
 	a, b := elements[T](m.A), elements[T](m.B)

@@ -7,8 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Chosen is what a router decides: the weights of the chosen, (tokens, chosen), and the four lists of
-// a [kernels.Assignment].
+// Chosen is what a router decides: the weights of the chosen, (tokens, chosen), and the four lists
+// of a [kernels.Assignment].
 type Chosen[T kernels.Float] struct {
 	Weights                         []T
 	Offsets, Experts, Order, Places []int

@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// A score is compiled to a program of its value and its derivatives. An Evaluator runs it as it is meant; backends are faster.
+// A score is compiled to a program of its value and its derivatives. An Evaluator runs it as it is
+// meant; backends are faster.
 func ExampleNewScore() {
 	s, err := score.NewScore(func(p score.Pair) score.Expr {
 		distance := p.Position().Sub(p.Key).Float()
@@ -28,7 +29,8 @@ func ExampleNewScore() {
 	// is [0.5 1 1.5 2] and changes by [2 2 2 2]
 }
 
-// A mask knows which tiles of the score matrix it hides, and which of those that it shows need no look at their pairs.
+// A mask knows which tiles of the score matrix it hides, and which of those that it shows need no
+// look at their pairs.
 func ExampleNewMask() {
 	documents := &score.Table{Name: "documents", Type: score.Int, Shape: []int{8}}
 	m, err := score.NewMask(func(p score.Pair) score.Cond {

@@ -282,9 +282,9 @@ func (c Cond) Not() Cond { return conds(OpNot, c) }
 
 // If is x where c holds, and y elsewhere. One of the two is an Expr.
 //
-// Both are computed everywhere, and so are their gradients, which are multiplied by 0 where the other
-// is taken. A branch whose slope is infinite or NaN there makes the gradient NaN: bound what it is
-// applied to, as in If(x > 0, log of Max(x, 1e-6), 0) in place of If(x > 0, log of x, 0).
+// Both are computed everywhere, and so are their gradients, which are multiplied by 0 where the
+// other is taken. A branch whose slope is infinite or NaN there makes the gradient NaN: bound what
+// it is applied to, as in If(x > 0, log of Max(x, 1e-6), 0) in place of If(x > 0, log of x, 0).
 func If(c Cond, x, y any) Expr {
 	condition := conds(OpNot, c).n.args[0]
 	t := Float

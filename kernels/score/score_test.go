@@ -74,7 +74,8 @@ func values(w *scoretest.Writer, tables []*score.Table) []score.Values[float64] 
 
 var place = score.Where{Batch: 1, Head: 2, KeyHead: 1, QueryLength: 150, KeyLength: 210}
 
-// The derivatives are those that finite differences give, by the score and by each element that is looked up.
+// The derivatives are those that finite differences give, by the score and by each element that is
+// looked up.
 func TestDerivatives(t *testing.T) {
 	checked := 0
 	for seed := range uint64(400) {
@@ -172,8 +173,8 @@ func TestVaries(t *testing.T) {
 	}
 }
 
-// The band and the tiles show what the mask shows: nothing that is visible lies in a hidden tile, and what is on a list as wholly
-// visible is.
+// The band and the tiles show what the mask shows: nothing that is visible lies in a hidden tile,
+// and what is on a list as wholly visible is.
 func TestTiles(t *testing.T) {
 	const rows, columns = 24, 16
 	hidden, whole, partly := 0, 0, 0

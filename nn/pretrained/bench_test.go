@@ -25,8 +25,9 @@ var (
 	headIn  = flag.String("embeddings", "", "what they keep embeddings and the head in; empty for what follows from -weights")
 )
 
-// BenchmarkDecode predicts one token after another by the GPT-2 of -folder, or a random one of its smallest shape, and writes what it
-// predicted to -ids; bench/pretrained/decode.py is the same by transformers.
+// BenchmarkDecode predicts one token after another by the GPT-2 of -folder, or a random one of its
+// smallest shape, and writes what it predicted to -ids; bench/pretrained/decode.py is the same by
+// transformers.
 func BenchmarkDecode(b *testing.B) {
 	const prompt, window = 32, 256
 	m, err := decoded()
@@ -104,8 +105,9 @@ func largest(x []float64) int {
 	return best
 }
 
-// BenchmarkLoad reads the model of -folder, and first writes one of Llama-3.2-1B's shape there if there is none; the rate counts the
-// bytes of its files. A second load in one process would clear the memory of the first, so that it takes as many processes as runs.
+// BenchmarkLoad reads the model of -folder, and first writes one of Llama-3.2-1B's shape there if
+// there is none; the rate counts the bytes of its files. A second load in one process would clear
+// the memory of the first, so that it takes as many processes as runs.
 func BenchmarkLoad(b *testing.B) {
 	if *folder == "" {
 		b.Skip("-folder names no model")

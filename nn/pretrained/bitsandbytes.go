@@ -37,8 +37,8 @@ func bitsAndBytes(q *config) quantiser {
 	q.oneOf("bnb_4bit_compute_dtype", "float32", "float32", "bfloat16", "float16")
 	q.bool("bnb_4bit_use_double_quant", false)
 	q.strings("llm_int8_skip_modules")
-	// The first two are the same as those without the line. The others are of how layers compute, and
-	// of the weights of another type.
+	// The first two are the same as those without the line. The others are of how layers compute,
+	// and of the weights of another type.
 	q.passOver("_load_in_4bit", "_load_in_8bit", "load_in_4bit", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight",
 		"llm_int8_threshold", "bnb_4bit_quant_type", "bnb_4bit_quant_storage")
 	if eight {

@@ -134,7 +134,8 @@ func allLogits(t *testing.T, m *Model, tokens [][]int) []float32 {
 	return value(t, logits).Data().([]float32)
 }
 
-// Weights are those that bitsandbytes widens to, to the bit, and the logits those of transformers over them.
+// Weights are those that bitsandbytes widens to, to the bit, and the logits those of transformers
+// over them.
 func TestBitsAndBytesGolden(t *testing.T) {
 	for _, name := range nf4Folders {
 		m, want := load(t, "testdata/"+name, Options{}), readGolden(t, name)
@@ -181,7 +182,8 @@ func TestBitsAndBytesKept(t *testing.T) {
 				!bytes.Equal(nested, all[l.theirs+".nested_absmax"].bytes) {
 				t.Errorf("%s: %s has other codes or scales than the file", name, l.theirs)
 			}
-			// The weights of nf4-half are rounded to bfloat16 where bitsandbytes widens them, and are not where they are kept.
+			// The weights of nf4-half are rounded to bfloat16 where bitsandbytes widens them, and
+			// are not where they are kept.
 			if have := wideDigest(t, m, l.theirs); name == "nf4-double" && have != digests[l.theirs] {
 				t.Errorf("%s: %s counts as %s, for bitsandbytes as %s", name, l.theirs, have, digests[l.theirs])
 			}

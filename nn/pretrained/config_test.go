@@ -12,7 +12,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// published are the configs of models on the hub, as their authors wrote them, and how many parameters those have.
+// published are the configs of models on the hub, as their authors wrote them, and how many
+// parameters those have.
 var published = []struct {
 	name   string
 	count  int

@@ -80,8 +80,8 @@ func (d *decoder) deepSeek(c *config, neighbours bool, context int) *architectur
 	return d.architecture()
 }
 
-// latent is the tensors of an attention whose keys and values are made of a latent. Heads of queries
-// have the part that turns behind the other in files, and in front of it here.
+// latent is the tensors of an attention whose keys and values are made of a latent. Heads of
+// queries have the part that turns behind the other in files, and in front of it here.
 func (d *decoder) latent(theirs, ours string) (links []link) {
 	a := d.Block.Attention
 	l, head := a.Latent, a.Latent.Turned+a.Latent.Plain

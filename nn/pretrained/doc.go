@@ -23,9 +23,9 @@
 //     gemma3; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
 //     stablelm; starcoder2; smollm3; mixtral, qwen2_moe, qwen3_moe, olmoe, glm4_moe, gpt_oss,
 //     deepseek_v2 and deepseek_v3, whose experts are [nn.Experts]; gpt_neox, gptj, falcon, bloom,
-//     mpt and opt. llama, mistral, qwen2, qwen3 and the Gemmas may have a head for classes of texts,
-//     such as a reward, which [nn.LanguageModel.Classify] applies. Files of any may lack the head,
-//     for vectors alone;
+//     mpt and opt. llama, mistral, qwen2, qwen3 and the Gemmas may have a head for classes of
+//     texts, such as a reward, which [nn.LanguageModel.Classify] applies. Files of any may lack the
+//     head, for vectors alone;
 //   - encoders of texts: bert, roberta, xlm-roberta, camembert, distilbert, electra and mpnet, with
 //     the heads for masked tokens, for classes of texts and of tokens, and for questions;
 //     nomic_bert, with those but the last; deberta-v2, which DeBERTa-v3 is too, with all of them
@@ -47,8 +47,8 @@
 //
 // # A model of one's own
 //
-// [NewGPT2] makes a Model of an nn.NewGPT that was trained from scratch, so that [Model.Save] writes
-// it as a folder of transformers; tokenizer.WriteHuggingFace writes its tokenizer.
+// [NewGPT2] makes a Model of an nn.NewGPT that was trained from scratch, so that [Model.Save]
+// writes it as a folder of transformers; tokenizer.WriteHuggingFace writes its tokenizer.
 //
 // # Fine-tuning
 //
@@ -60,11 +60,12 @@
 //	err := m.AddLoRA(pretrained.LoRA{Rank: 8, Alpha: 16})
 //	loss := m.LanguageModel(s).Loss(tokens, targets)    // s is a Loop's, which trains what is not frozen
 //
-// Of peft's LoRA are read: ranks and alphas of single layers, modules that are trained whole, biases,
-// embeddings, layers by numbers, and names as lists or regular expressions of Go. What is not is
-// refused by the field's name, such as trainable_token_indices, lora_bias, target_parameters, a
-// LoRA of lm_head, a DoRA of embeddings, or a whole module that is tied to another. A DoRA needs
-// weights of float32. It computes lengths of all columns in each run: merge it to predict with.
+// Of peft's LoRA are read: ranks and alphas of single layers, modules that are trained whole,
+// biases, embeddings, layers by numbers, and names as lists or regular expressions of Go. What is
+// not is refused by the field's name, such as trainable_token_indices, lora_bias,
+// target_parameters, a LoRA of lm_head, a DoRA of embeddings, or a whole module that is tied to
+// another. A DoRA needs weights of float32. It computes lengths of all columns in each run: merge
+// it to predict with.
 //
 // A model may have several adapters. [Model.LoadLoRAAs] gives one a name, and [Model.UseLoRA] says
 // which graphs made from then on have.
@@ -100,8 +101,8 @@
 //
 // # Quantised folders
 //
-// Folders whose weights others have quantised are read like the rest. Weights are widened while they
-// are read, some rows at a time, to the numbers that they count as:
+// Folders whose weights others have quantised are read like the rest. Weights are widened while
+// they are read, some rows at a time, to the numbers that they count as:
 //
 //   - gptq of 2, 4 and 8 bits, in both formats of zeros, with groups in any order (desc_act);
 //   - awq of 4 bits, version gemm;
@@ -113,13 +114,13 @@
 // They count as rounded to the type of their scales; nf4 as rounded to the type that weights had
 // before. Activations are not quantised, whatever a config says. Options.Weights packs what was
 // widened. ops.NF4 keeps the codes and scales of nf4 as they are where the scales are quantised too
-// (bnb_4bit_use_double_quant), and does not round what they stand for. MXFP4 becomes float32, or with
-// Options.Weights of ops.BFloat16 stays what it is, in 16 bits; experts are not kept in fewer bits.
-// [Model.Save] writes all of them wide.
+// (bnb_4bit_use_double_quant), and does not round what they stand for. MXFP4 becomes float32, or
+// with Options.Weights of ops.BFloat16 stays what it is, in 16 bits; experts are not kept in fewer
+// bits. [Model.Save] writes all of them wide.
 //
 // Refused by the name of the field or tensor are other methods, such as fp4, marlin, awq's gemv,
-// integers of compressed-tensors and GPTQ's modules that differ (dynamic), and the weights of GPT-2's
-// Conv1D.
+// integers of compressed-tensors and GPTQ's modules that differ (dynamic), and the weights of
+// GPT-2's Conv1D.
 //
 // # Trust
 //

@@ -51,7 +51,8 @@ var visions = []string{"vit", "vit-classes", "dinov2", "dinov2-classes", "dinov2
 
 var pairs = []string{"clip", "clip-old", "siglip"}
 
-// Encoders give the vectors, classes and predictions that transformers computes, and the gradients of their squares.
+// Encoders give the vectors, classes and predictions that transformers computes, and the gradients
+// of their squares.
 func TestEncoders(t *testing.T) {
 	for _, name := range encoders {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +74,8 @@ func (want golden) inputs(s *nn.Scope) nn.EncoderInputs {
 	return in
 }
 
-// headsOf are the outputs of the model of that name, without what stands at padding, which is of no use.
+// headsOf are the outputs of the model of that name, without what stands at padding, which is of no
+// use.
 func headsOf(e *nn.Encoder, name string, s *nn.Scope, h nn.Tensor, want golden) []nn.Tensor {
 	var used [][]int
 	for row, mask := range want.Mask {
@@ -99,7 +101,8 @@ func headsOf(e *nn.Encoder, name string, s *nn.Scope, h nn.Tensor, want golden) 
 	return []nn.Tensor{visible(h)}
 }
 
-// What sees images gives the vectors and classes that transformers computes, and the gradients of their squares.
+// What sees images gives the vectors and classes that transformers computes, and the gradients of
+// their squares.
 func TestVision(t *testing.T) {
 	for _, name := range visions {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +135,8 @@ func seen(s *nn.Scope, v *nn.Encoder, want golden) []nn.Tensor {
 	return []nn.Tensor{h}
 }
 
-// Pairs of texts and images get the vectors, the logits and the loss that transformers computes, and the gradients of that.
+// Pairs of texts and images get the vectors, the logits and the loss that transformers computes,
+// and the gradients of that.
 func TestPairs(t *testing.T) {
 	for _, name := range pairs {
 		t.Run(name, func(t *testing.T) {

@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/nn/pretrained"
 )
 
-// A small OLMo 2 with random weights, as transformers wrote it, goes on from three tokens, always with the likeliest.
+// A small OLMo 2 with random weights, as transformers wrote it, goes on from three tokens, always
+// with the likeliest.
 func Example() {
 	m, err := pretrained.Load("testdata/olmo2", pretrained.Options{})
 	if err != nil {

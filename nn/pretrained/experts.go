@@ -14,8 +14,8 @@ type mixture struct {
 	sparse []bool // of each layer; the others have the decoder's MLP
 }
 
-// readExperts reads what the families with experts have in common. Their hidden size and their number
-// are called otherwise from family to family.
+// readExperts reads what the families with experts have in common. Their hidden size and their
+// number are called otherwise from family to family.
 func readExperts(c *config, d *decoder, hidden, count string, chosen int) *mixture {
 	m := &mixture{sparse: make([]bool, d.Layers)}
 	m.Dim, m.Hidden, m.Count = d.Block.Attention.Dim, c.size(hidden, 0), c.size(count, 0)
@@ -121,8 +121,8 @@ type grouping struct {
 	dense, shared int // the first layers, whose MLP is no mixture, and the experts that all tokens have
 }
 
-// corrected reads what GLM-4.5 and DeepSeek-V3 have in common: scores of each expert by itself, whose
-// choice is corrected, groups of experts, and MLPs in the first layers.
+// corrected reads what GLM-4.5 and DeepSeek-V3 have in common: scores of each expert by itself,
+// whose choice is corrected, groups of experts, and MLPs in the first layers.
 func (m *mixture) corrected(c *config, usual grouping) {
 	m.Corrected = true
 	m.Router.Scores, m.Router.GroupChoice, m.Router.Epsilon = kernels.SigmoidScores, kernels.GroupByBestTwo, 1e-20
@@ -143,8 +143,8 @@ func (m *mixture) grouped(c *config, usual grouping) {
 	}
 }
 
-// shared reads what experts are multiplied by, which ones all tokens have, and the MLPs of the first
-// layers.
+// shared reads what experts are multiplied by, which ones all tokens have, and the MLPs of the
+// first layers.
 func (m *mixture) shared(c *config, usual grouping) {
 	m.Router.Scale = c.positive("routed_scaling_factor", usual.scale)
 	m.Shared.Hidden = m.Hidden * c.size("n_shared_experts", usual.shared)

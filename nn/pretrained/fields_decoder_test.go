@@ -26,7 +26,8 @@ var sizeFields = slices.Concat(shapeFields, []configField{
 	{"num_hidden_layers", `1`, works, `{"layer_types": null}`},
 })
 
-// turningFields are those of the decoders that turn queries and keys and are not read by readDecoder.
+// turningFields are those of the decoders that turn queries and keys and are not read by
+// readDecoder.
 var turningFields = slices.Concat(sizeFields, []configField{
 	{"head_dim", `4`, refused, ""},
 	{"rope_parameters", `{"rope_type": "linear", "factor": 2.0}`, works, `{"rope_parameters": {"rope_type": "default"}}`},

@@ -30,7 +30,8 @@ const (
 	idle                  // it computes the same
 )
 
-// commonFields are what the configs of all families have from transformers' PreTrainedConfig, in version 5.23 and before.
+// commonFields are what the configs of all families have from transformers' PreTrainedConfig, in
+// version 5.23 and before.
 var commonFields = []configField{
 	{"_attn_implementation_autoset", `true`, idle, ""},
 	{"_commit_hash", `"0"`, idle, ""},
@@ -404,7 +405,8 @@ var configFields = map[string][]configField{
 	},
 }
 
-// scalings are the fields of rope_parameters: each of the second object alone changes what the first asks for.
+// scalings are the fields of rope_parameters: each of the second object alone changes what the
+// first asks for.
 var scalings = rotations(
 	`{"rope_type": "default", "rope_theta": 10}`, `{"rope_theta": 20, "rope_type": "mrope", "mrope_section": [1]}`,
 	`{"rope_type": "linear", "factor": 2}`, `{"factor": 3, "alpha": 2}`,
@@ -459,7 +461,8 @@ func textOf(f fields) string {
 	return string(text)
 }
 
-// Every field that transformers knows changes the model, is refused by its name, or changes nothing there either.
+// Every field that transformers knows changes the model, is refused by its name, or changes nothing
+// there either.
 func TestConfigFields(t *testing.T) {
 	for model, list := range configFields {
 		t.Run(model, func(t *testing.T) {
@@ -502,7 +505,8 @@ func TestConfigFields(t *testing.T) {
 	}
 }
 
-// outcome is what a config makes: an error, or tensors and what they compute, in training, with dropout.
+// outcome is what a config makes: an error, or tensors and what they compute, in training, with
+// dropout.
 type outcome struct {
 	err     error
 	tensors []string

@@ -8,7 +8,8 @@ import (
 
 // The fields of models that see images; fields_test.go tests them.
 
-// backboneFields are those of DINOv2 and DINOv3 that say which layers a detector would read, and what both have.
+// backboneFields are those of DINOv2 and DINOv3 that say which layers a detector would read, and
+// what both have.
 var backboneFields = []configField{
 	{"apply_layernorm", `false`, idle, ""},
 	{"drop_path_rate", `0.1`, refused, ""},

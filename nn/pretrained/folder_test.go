@@ -125,7 +125,8 @@ func distance(have []float32, want []float64) (d float64) {
 	return d
 }
 
-// A panic in one of the goroutines that read weights, such as that of the caller's progress, is Load's error.
+// A panic in one of the goroutines that read weights, such as that of the caller's progress, is
+// Load's error.
 func TestPanicsWhileLoading(t *testing.T) {
 	folder := randomFolder(t, blockConfigs[slices.Sorted(maps.Keys(blockConfigs))[0]])
 	calls := 0

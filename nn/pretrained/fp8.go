@@ -11,8 +11,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Weights of eight bits that are numbers by themselves: floats of FP8, and integers of bitsandbytes'
-// LLM.int8. Activations are not quantised here, whatever the config says of them.
+// Weights of eight bits that are numbers by themselves: floats of FP8, and integers of
+// bitsandbytes' LLM.int8. Activations are not quantised here, whatever the config says of them.
 
 const (
 	fp8Type = "F8_E4M3"

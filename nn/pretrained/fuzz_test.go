@@ -9,7 +9,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// FuzzConfig reads any config, and builds what it describes where that is small: there is an error or a model, never a panic.
+// FuzzConfig reads any config, and builds what it describes where that is small: there is an error
+// or a model, never a panic.
 func FuzzConfig(f *testing.F) {
 	paths, err := filepath.Glob("testdata/*/config.json")
 	if err != nil || len(paths) == 0 {

@@ -430,11 +430,11 @@ func (c *ggufConfig) scaling(headDim int) {
 
 // GGUFOptions are the options of [Model.SaveGGUF]. The zero value writes float32.
 type GGUFOptions struct {
-	// Type is that of the matrices. One whose rows are no whole blocks of it is written as Q8_0, or as
-	// F16 where they are none of that either. Vectors are F32.
+	// Type is that of the matrices. One whose rows are no whole blocks of it is written as Q8_0, or
+	// as F16 where they are none of that either. Vectors are F32.
 	Type gguf.Type
-	// Metadata is written besides what describes the model: the tokenizer's, which package tokenizer
-	// makes, and tokenizer.chat_template.
+	// Metadata is written besides what describes the model: the tokenizer's, which package
+	// tokenizer makes, and tokenizer.chat_template.
 	Metadata map[string]any
 }
 

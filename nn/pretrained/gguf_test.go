@@ -39,8 +39,8 @@ var ggufConfigs = map[string]string{
 		"rms_norm_eps": 1e-6, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}`,
 }
 
-// A model that was written as GGUF is read as it was: in F32 and F16 bit by bit, and as packed weights as those of its blocks. Files
-// that are written of it again are the same.
+// A model that was written as GGUF is read as it was: in F32 and F16 bit by bit, and as packed
+// weights as those of its blocks. Files that are written of it again are the same.
 func TestGGUF(t *testing.T) {
 	slow.Race(t)
 	slow.Emulated(t)

@@ -21,8 +21,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// The tests of this file read folders that transformers wrote; testdata/golden.py is the other side, and encoders.py that of
-// encoders_test.go.
+// The tests of this file read folders that transformers wrote; testdata/golden.py is the other
+// side, and encoders.py that of encoders_test.go.
 
 var update = flag.Bool("update", false, "write the models to testdata/written, for golden.py --check to read")
 
@@ -376,8 +376,8 @@ func TestGradients(t *testing.T) {
 	}
 }
 
-// compareGradients compares the norms of the gradients, tensor by tensor. Those that are nothing but for rounding, such as
-// that of a key's bias, count beside the others.
+// compareGradients compares the norms of the gradients, tensor by tensor. Those that are nothing
+// but for rounding, such as that of a key's bias, count beside the others.
 func compareGradients(t *testing.T, m *Model, parameters gorgonia.Nodes, want golden) {
 	t.Helper()
 	gradients := map[string]*tensor.Dense{}
@@ -446,7 +446,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// What is written has the tensors that were read, bit by bit, whether in one file or in shards, and is read again.
+// What is written has the tensors that were read, bit by bit, whether in one file or in shards, and
+// is read again.
 func TestSave(t *testing.T) {
 	for _, name := range slices.Concat(languageModels, rewards, encoders, visions, pairs, writers) {
 		t.Run(name, func(t *testing.T) {
@@ -518,8 +519,8 @@ func TestSaveIn16Bits(t *testing.T) {
 	}
 }
 
-// A model whose weights are kept in 16 bits is saved as what a model in float32 is saved as in 16 bits, and decodes what it computes
-// without a cache.
+// A model whose weights are kept in 16 bits is saved as what a model in float32 is saved as in 16
+// bits, and decodes what it computes without a cache.
 func TestKeptIn16Bits(t *testing.T) {
 	for _, name := range []string{"gpt2", "qwen3", "gemma3", "phi3", "olmo2", "bert", "roberta-masked", "vit-classes"} {
 		for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {

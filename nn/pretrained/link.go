@@ -30,8 +30,8 @@ type part struct {
 	shape []int // of the parameter
 	n     int   // of its outputs
 	at    int   // the first of them
-	// matrix is the number of that which the outputs are of, where the parameter has several, by its
-	// first axis.
+	// matrix is the number of that which the outputs are of, where the parameter has several, by
+	// its first axis.
 	matrix int
 }
 

@@ -243,9 +243,9 @@ func (m *Model) LoRAs() (names []string, active string) {
 	return slices.Sorted(maps.Keys(m.adapters)), m.active
 }
 
-// UseLoRA says which of the model's adapters graphs made from now on have; an empty name means none.
-// Graphs and decoders that were made before keep theirs. A merged adapter needs to be taken apart
-// first. Parameters().MergeLoRA merges the one in use.
+// UseLoRA says which of the model's adapters graphs made from now on have; an empty name means
+// none. Graphs and decoders that were made before keep theirs. A merged adapter needs to be taken
+// apart first. Parameters().MergeLoRA merges the one in use.
 func (m *Model) UseLoRA(name string) error {
 	if err := m.use(name); err != nil {
 		return fmt.Errorf("pretrained: LoRA: %w", err)

@@ -124,8 +124,8 @@ func (c *config) modules(name string) func(module string) bool {
 	return r.MatchString
 }
 
-// layersOf reads the layers that are changed: a number or a list, and the part of a name that stands
-// before the number.
+// layersOf reads the layers that are changed: a number or a list, and the part of a name that
+// stands before the number.
 func (c *config) layersOf(s *selection) {
 	var one int
 	if !c.has("layers_to_transform") {

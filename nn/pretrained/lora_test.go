@@ -158,7 +158,8 @@ func wide(x []float32) []float64 {
 	return w
 }
 
-// A merged model computes what it did before, saves as one without an adapter, and can be taken apart again.
+// A merged model computes what it did before, saves as one without an adapter, and can be taken
+// apart again.
 func TestMergeLoRA(t *testing.T) {
 	for _, name := range adapters {
 		t.Run(name, func(t *testing.T) {
@@ -319,7 +320,8 @@ func TestLoadLoRAErrors(t *testing.T) {
 	}
 }
 
-// Frozen weights have neither gradients nor moments: with an adapter a run needs little more than the weights.
+// Frozen weights have neither gradients nor moments: with an adapter a run needs little more than
+// the weights.
 func TestLoRAMemory(t *testing.T) {
 	live := func(adapter bool) int64 {
 		before := held()
@@ -406,7 +408,8 @@ func kindLogits(t *testing.T, m *Model) []float32 {
 	return value(t, logits).Data().([]float32)
 }
 
-// An adapter of any kind computes what it does in peft, trains as there, and is saved as it was: same tensors, same bits.
+// An adapter of any kind computes what it does in peft, trains as there, and is saved as it was:
+// same tensors, same bits.
 func TestKindsOfLoRA(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -450,7 +453,8 @@ func TestKindsOfLoRA(t *testing.T) {
 	}
 }
 
-// Merging keeps what an adapter computes, but where that cannot be: with a head that is tied to the embedding.
+// Merging keeps what an adapter computes, but where that cannot be: with a head that is tied to the
+// embedding.
 func TestMergeKindsOfLoRA(t *testing.T) {
 	for _, kind := range kinds {
 		m, _, want := loadKind(t, kind)
@@ -480,7 +484,8 @@ func TestMergeKindsOfLoRA(t *testing.T) {
 	}
 }
 
-// Of several adapters graphs have the one that was asked for, whatever was used before, and none leaves anything behind.
+// Of several adapters graphs have the one that was asked for, whatever was used before, and none
+// leaves anything behind.
 func TestAdaptersByName(t *testing.T) {
 	m, _, dora := loadKind(t, "dora")
 	plain := logitsOf(t, load(t, "testdata/llama3", Options{}))
@@ -543,7 +548,8 @@ func TestAdaptersByName(t *testing.T) {
 	}
 }
 
-// adapterFields are the fields of peft 0.21's adapter_config.json, each with another value than testdata/lora/kinds/dora has.
+// adapterFields are the fields of peft 0.21's adapter_config.json, each with another value than
+// testdata/lora/kinds/dora has.
 var adapterFields = []configField{
 	{"alora_invocation_tokens", `[1, 2]`, refused, ""},
 	{"alpha_pattern", `{"v_proj": 2}`, works, ""},
@@ -588,7 +594,8 @@ var adapterFields = []configField{
 	{"velora_config", `{}`, refused, ""},
 }
 
-// Each field of an adapter's config changes what is read or computed, is refused by its name, or is known to change nothing.
+// Each field of an adapter's config changes what is read or computed, is refused by its name, or is
+// known to change nothing.
 func TestFieldsOfAdapters(t *testing.T) {
 	_, from, want := loadKind(t, "dora")
 	text, err := os.ReadFile(filepath.Join(from, adapterConfigFile))

@@ -39,8 +39,8 @@ type Options struct {
 	// Device is where the parameters are moved to, so that every graph of the model computes there;
 	// nil for the host.
 	Device *ops.Device
-	// FreezePadding keeps the vector of the config's pad_token_id from getting a gradient from texts
-	// that hold it, as transformers does.
+	// FreezePadding keeps the vector of the config's pad_token_id from getting a gradient from
+	// texts that hold it, as transformers does.
 	FreezePadding bool
 	// IgnoreFields are fields of config.json that are unknown here and may be passed over.
 	IgnoreFields []string
@@ -297,8 +297,8 @@ func (m *Model) Family() string { return m.family }
 // [Model.Save] keeps it if it is asked for it.
 func (m *Model) DType() tensor.Dtype { return m.arch.stored }
 
-// Metadata is what a GGUF file that the model was loaded from says, its tokenizer among it; nil for a
-// folder. See package gguf.
+// Metadata is what a GGUF file that the model was loaded from says, its tokenizer among it; nil for
+// a folder. See package gguf.
 func (m *Model) Metadata() map[string]any { return m.metadata }
 
 // Parameters are the values of the model, by the names of package nn. Every graph that the model is
@@ -351,8 +351,8 @@ func build[T any](m *Model, s *nn.Scope, otherwise string) *T {
 	return model
 }
 
-// Context is the longest text that the model takes, in tokens, 0 if there is no limit. It needs to be
-// one that writes.
+// Context is the longest text that the model takes, in tokens, 0 if there is no limit. It needs to
+// be one that writes.
 func (m *Model) Context() (int, error) {
 	s := nn.NewScope(gorgonia.NewGraph(), m.parameters)
 	longest := m.decoder(0).Model(s).Context()

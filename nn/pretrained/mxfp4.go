@@ -13,9 +13,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// gpt-oss has the weights of its experts in MXFP4: groups of 32 codes of four bits, each one of sixteen
-// numbers, and a power of two for each group. They are read as bfloat16, which has all that they stand
-// for.
+// gpt-oss has the weights of its experts in MXFP4: groups of 32 codes of four bits, each one of
+// sixteen numbers, and a power of two for each group. They are read as bfloat16, which has all that
+// they stand for.
 
 const (
 	mxGroup  = 32
@@ -107,8 +107,8 @@ func (m mxTensor) read(first int, to []byte) error {
 	return nil
 }
 
-// widen writes the numbers of one expert, (in, out), a tile of 32×32 at a time, so that both sides stay
-// near.
+// widen writes the numbers of one expert, (in, out), a tile of 32×32 at a time, so that both sides
+// stay near.
 func (m mxTensor) widen(to []uint16, codes, scales []byte) {
 	table, groups := mxNumbers(), m.in/mxGroup
 	var tile [mxGroup][mxGroup]uint16 // by in and out

@@ -11,8 +11,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Experts in MXFP4 compute what transformers computes with them, in float32 and kept in bfloat16, which
-// has all their numbers, and are saved wide.
+// Experts in MXFP4 compute what transformers computes with them, in float32 and kept in bfloat16,
+// which has all their numbers, and are saved wide.
 func TestMXFP4(t *testing.T) {
 	const folder = "testdata/gpt_oss-mxfp4"
 	want := readGolden(t, "gpt_oss-mxfp4")

@@ -6,8 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 )
 
-// nomicBERT is a BERT with rotary positions and gated MLPs, without biases but for those of norms and
-// heads. Its published configs have GPT-2's names of fields.
+// nomicBERT is a BERT with rotary positions and gated MLPs, without biases but for those of norms
+// and heads. Its published configs have GPT-2's names of fields.
 func nomicBERT(c *config, context int) *architecture {
 	for name, other := range map[string]string{
 		"hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer", "intermediate_size": "n_inner",

@@ -13,9 +13,9 @@ import (
 )
 
 // NewGPT2 makes a Model of a GPT of one's own, such as one that was trained from scratch, so that
-// [Model.Save] writes it as a folder that transformers reads: a gpt2. The model shares the values of
-// the parameters, and has biases that are zero where the config has none. What a gpt2 cannot be, a
-// window, a bias by distance, or blocks that Block changes, is an error.
+// [Model.Save] writes it as a folder that transformers reads: a gpt2. The model shares the values
+// of the parameters, and has biases that are zero where the config has none. What a gpt2 cannot be,
+// a window, a bias by distance, or blocks that Block changes, is an error.
 //
 // The tokenizer belongs beside it: tokenizer.WriteHuggingFace writes its tokenizer.json. EndOfText
 // is the id that texts end with, negative for none.

@@ -69,7 +69,8 @@ func floats64(x []float32) []float64 {
 	return wide
 }
 
-// Weights that are packed while they are read are what packing them afterwards gives, and the model computes with what they count as.
+// Weights that are packed while they are read are what packing them afterwards gives, and the model
+// computes with what they count as.
 func TestPackedWhileLoading(t *testing.T) {
 	slow.Race(t)
 	slow.Emulated(t)
@@ -151,7 +152,8 @@ func TestLoRABesidePacked(t *testing.T) {
 	}
 }
 
-// A model whose weights have no whole blocks is refused, and so is one with a weight that is not finite.
+// A model whose weights have no whole blocks is refused, and so is one with a weight that is not
+// finite.
 func TestPackedWhileLoadingErrors(t *testing.T) {
 	_, err := Load("testdata/llama2", Options{Weights: ops.NF4})
 	if err == nil || !strings.Contains(err.Error(), "cannot be NF4 in blocks, they need to be a multiple of 64") {

@@ -29,7 +29,8 @@ func quantisedConfig(t testing.TB, name string) []byte {
 	return text
 }
 
-// Weights are those that the formats define, to the bit, and the logits those of transformers over them.
+// Weights are those that the formats define, to the bit, and the logits those of transformers over
+// them.
 func TestQuantisedGolden(t *testing.T) {
 	for _, name := range quantisedFolders {
 		folder := filepath.Join("quantised", name)
@@ -52,7 +53,8 @@ func TestQuantisedGolden(t *testing.T) {
 	}
 }
 
-// All numbers of FP8 are what the format says: a sign, four bits of exponent, three of mantissa, and one NaN of each sign.
+// All numbers of FP8 are what the format says: a sign, four bits of exponent, three of mantissa,
+// and one NaN of each sign.
 func TestFP8Numbers(t *testing.T) {
 	for code, have := range fp8Numbers() {
 		if code&0x7f == 0x7f {
@@ -190,7 +192,8 @@ func TestQuantisedErrors(t *testing.T) {
 	}
 }
 
-// A config that asks for another way to quantise is refused by the name of its field, and one that says nothing of the weights is not.
+// A config that asks for another way to quantise is refused by the name of its field, and one that
+// says nothing of the weights is not.
 func TestQuantisedConfig(t *testing.T) {
 	for _, c := range []struct{ folder, field, value, want string }{
 		{"gptq-4", "bits", `3`, "field quantization_config.bits is 3, it needs to be 2, 4 or 8"},
@@ -265,7 +268,8 @@ func TestQuantisedConfig(t *testing.T) {
 	}
 }
 
-// FuzzQuantised loads a folder of which one part of a weight, and how weights are quantised, is anything.
+// FuzzQuantised loads a folder of which one part of a weight, and how weights are quantised, is
+// anything.
 func FuzzQuantised(f *testing.F) {
 	parts := []string{".qweight", ".qzeros", ".scales", ".g_idx", ".weight", ".weight_scale_inv", ".weight_scale", ".SCB", ".weight_format"}
 	types := []string{"I32", "F16", "F32", "BF16", fp8Type, "I8", "U8"}

@@ -13,8 +13,8 @@ import (
 // stored is a tensor of a file, whatever its numbers look like there.
 type stored interface {
 	describe() storedInfo
-	// read reads elements from one on, row by row, in the type that describe says. They are whole rows
-	// of the first axis. Several may be read at a time.
+	// read reads elements from one on, row by row, in the type that describe says. They are whole
+	// rows of the first axis. Several may be read at a time.
 	read(first int, to []byte) error
 }
 

@@ -46,11 +46,11 @@
 // whole or not at all.
 //
 // When the machine loses power, the same holds if the disk keeps what it has said to be synced,
-// whatever else of it is lost, in whatever order. Before the first checkpoint Open syncs the folders
-// around its own too, as whoever made them may not have.
-// Some filesystems, those over a network above all, cannot sync a folder: there, and on Windows,
-// the newest checkpoint may be missing after a power loss. One that has lost a part of its data is
-// refused, and the one before it used; that is a reason to keep two.
+// whatever else of it is lost, in whatever order. Before the first checkpoint Open syncs the
+// folders around its own too, as whoever made them may not have. Some filesystems, those over a
+// network above all, cannot sync a folder: there, and on Windows, the newest checkpoint may be
+// missing after a power loss. One that has lost a part of its data is refused, and the one before
+// it used; that is a reason to keep two.
 //
 // When the disk is full, or a write fails for another reason, Save returns the error, removes what
 // it has written, and all older checkpoints stay.

@@ -12,8 +12,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A run saves three checkpoints, of which two are kept. The newest is damaged, so that the next run goes on from the one
-// before, and says why.
+// A run saves three checkpoints, of which two are kept. The newest is damaged, so that the next run
+// goes on from the one before, and says why.
 func Example() {
 	parent, err := os.MkdirTemp("", "checkpoint")
 	if err != nil {

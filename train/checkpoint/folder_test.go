@@ -212,8 +212,8 @@ func TestLeftovers(t *testing.T) {
 	wantEntries(t, folder, want...)
 }
 
-// Whichever byte is changed and wherever a file is cut, the checkpoint is refused, with the file's name, and the one
-// before is used.
+// Whichever byte is changed and wherever a file is cut, the checkpoint is refused, with the file's
+// name, and the one before is used.
 func TestDamage(t *testing.T) {
 	folder := t.TempDir()
 	f := mustOpen(t, folder, 2)
@@ -298,8 +298,8 @@ func TestSumsFile(t *testing.T) {
 	}
 }
 
-// Wherever a save fails, its error is returned, nothing half-written is left, and what was there before stays; a save on
-// a disk that works again succeeds.
+// Wherever a save fails, its error is returned, nothing half-written is left, and what was there
+// before stays; a save on a disk that works again succeeds.
 func TestSaveFails(t *testing.T) {
 	for _, k := range []kind{regular, best} {
 		for _, step := range []int{200, 300} { // one that is there already and one that is not
@@ -438,8 +438,8 @@ func TestOpenAtOnce(t *testing.T) {
 	}
 }
 
-// Training that goes on from an earlier checkpoint leaves none behind that is later, and what is saved beside others
-// removes none.
+// Training that goes on from an earlier checkpoint leaves none behind that is later, and what is
+// saved beside others removes none.
 func TestRemoveAfter(t *testing.T) {
 	folder := t.TempDir()
 	f := mustOpen(t, folder, 2)

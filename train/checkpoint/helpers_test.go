@@ -20,7 +20,8 @@ func dense(backing any, shape ...int) *tensor.Dense {
 	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(backing))
 }
 
-// sample is the checkpoint that tests save at a step: all of it follows from the step and the version.
+// sample is the checkpoint that tests save at a step: all of it follows from the step and the
+// version.
 func sample(step, version int) Checkpoint {
 	w, m, v := make([]float32, 600), make([]float32, 600), make([]float64, 50)
 	for i := range w {
@@ -38,7 +39,8 @@ func sample(step, version int) Checkpoint {
 	}
 }
 
-// versionOf is the version of a sample, and an error unless it is exactly the sample of its step and version.
+// versionOf is the version of a sample, and an error unless it is exactly the sample of its step
+// and version.
 func versionOf(c Checkpoint) (int, error) {
 	var meta struct{ Version int }
 	if err := json.Unmarshal(c.Meta, &meta); err != nil {
@@ -132,8 +134,9 @@ func hasWork(t testing.TB, folder string) bool {
 	return slices.ContainsFunc(entries(t, folder), func(n string) bool { return strings.HasPrefix(n, ".") })
 }
 
-// faulty is a disk on which everything fails from the moment that its budget is spent: of operations, each of which
-// costs 1, or of bytes, those of a write. What a full disk still lets do, removing, works.
+// faulty is a disk on which everything fails from the moment that its budget is spent: of
+// operations, each of which costs 1, or of bytes, those of a write. What a full disk still lets do,
+// removing, works.
 type faulty struct {
 	disk
 	operations, bytes int // that are left; counts down

@@ -18,7 +18,8 @@ import (
 
 var kills = flag.Int("kills", 15, "how often TestKill kills a process that saves checkpoints")
 
-// childFolder is the environment variable that makes the test binary a process that saves until it is killed.
+// childFolder is the environment variable that makes the test binary a process that saves until it
+// is killed.
 const childFolder = "STHENO_CHECKPOINT_TEST_FOLDER"
 
 func TestMain(m *testing.M) {
@@ -32,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// saveForever goes on from the latest checkpoint: every fifth step is saved twice, every third is the best, and every other in
-// parts. It prints what it has saved after it has.
+// saveForever goes on from the latest checkpoint: every fifth step is saved twice, every third is
+// the best, and every other in parts. It prints what it has saved after it has.
 func saveForever(folder string) error {
 	fmt.Println("start")
 	f, err := Open(folder, 2)
@@ -137,7 +138,8 @@ func (p position) before(q position) bool {
 	return p.step < q.step || p.step == q.step && p.version < q.version
 }
 
-// saveAndKill runs a process that saves, kills it that long after it has said something, and notes what it has reported.
+// saveAndKill runs a process that saves, kills it that long after it has said something, and notes
+// what it has reported.
 func saveAndKill(t *testing.T, folder, after string, wait time.Duration, saved map[kind]position) {
 	t.Helper()
 	child, lines := startSaving(t, folder)

@@ -16,7 +16,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// inParts is a checkpoint that n writers save at once: each has every n-th weight, and an n-th of each of the optimiser's tensors.
+// inParts is a checkpoint that n writers save at once: each has every n-th weight, and an n-th of
+// each of the optimiser's tensors.
 func inParts(c Checkpoint, n int, on filesystem) Checkpoint {
 	weights, optimizer := c.Weights, c.Optimizer
 	c.Weights, c.Optimizer = nil, nil
@@ -55,7 +56,8 @@ func inParts(c Checkpoint, n int, on filesystem) Checkpoint {
 	return c
 }
 
-// What several writers save is what one saves, for any number of them, more than a tensor has elements included.
+// What several writers save is what one saves, for any number of them, more than a tensor has
+// elements included.
 func TestParts(t *testing.T) {
 	folder := t.TempDir()
 	f := mustOpen(t, folder, 2)
@@ -74,8 +76,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A part that is not written leaves nothing, one that is lost or of another checkpoint is refused, and what does not fit together is
-// an error.
+// A part that is not written leaves nothing, one that is lost or of another checkpoint is refused,
+// and what does not fit together is an error.
 func TestPartsFail(t *testing.T) {
 	folder := t.TempDir()
 	f := mustOpen(t, folder, 3)
@@ -148,8 +150,9 @@ func TestPartsFail(t *testing.T) {
 	}
 }
 
-// Readers share the bytes of a checkpoint out, whoever wrote it: each reads its files, twice, for the checksum and for the tensors, and
-// together they have every element once. A file that is damaged is named by its reader.
+// Readers share the bytes of a checkpoint out, whoever wrote it: each reads its files, twice, for
+// the checksum and for the tensors, and together they have every element once. A file that is
+// damaged is named by its reader.
 func TestReadersShareTheBytes(t *testing.T) {
 	f := mustOpen(t, t.TempDir(), 9)
 	weights, moments := safetensors.Tensors{}, safetensors.Tensors{}
@@ -249,7 +252,8 @@ func TestReadersShareTheBytes(t *testing.T) {
 	}
 }
 
-// bytesRead is how many bytes this process has read from files and others in its life, 0 where the system does not tell.
+// bytesRead is how many bytes this process has read from files and others in its life, 0 where the
+// system does not tell.
 func bytesRead(t *testing.T) (n int64) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/io")

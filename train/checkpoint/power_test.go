@@ -14,13 +14,14 @@ import (
 	"github.com/stheno-ml/stheno/internal/slow"
 )
 
-// The tests of this file cut the power, or kill the process, at any operation of one that saves, on a disk that keeps nothing but what was
-// synced, as far as it may, and that forgets operations on folders in any order.
+// The tests of this file cut the power, or kill the process, at any operation of one that saves, on
+// a disk that keeps nothing but what was synced, as far as it may, and that forgets operations on
+// folders in any order.
 
 var powerCuts = flag.Int("powercuts", 120, "how many times TestPowerCuts cuts the power")
 
-// drive is a disk that knows what of it would be there after a loss of power. It works on real folders, and keeps in mind which bytes and
-// which entries of folders are synced.
+// drive is a disk that knows what of it would be there after a loss of power. It works on real
+// folders, and keeps in mind which bytes and which entries of folders are synced.
 type drive struct {
 	disk
 	top        *inode // the folder at root, which is synced for good
@@ -37,7 +38,8 @@ type inode struct {
 	pending []change          // that are not
 }
 
-// change is an operation on the entries of a folder: one is taken out, one is put in, or both at once.
+// change is an operation on the entries of a folder: one is taken out, one is put in, or both at
+// once.
 type change struct {
 	out, in string
 	node    *inode
@@ -179,8 +181,8 @@ func (f *driveFile) Sync() error {
 	return nil
 }
 
-// cutPower leaves of the drive what is synced, and any part of what is not: some of the changes of each folder, and of a file some bytes,
-// or as many as were written, some of them zeros.
+// cutPower leaves of the drive what is synced, and any part of what is not: some of the changes of
+// each folder, and of a file some bytes, or as many as were written, some of them zeros.
 func (d *drive) cutPower(t *testing.T, random *rand.Rand) {
 	t.Helper()
 	d.top.lose(random)
@@ -233,7 +235,8 @@ type promised struct {
 	most int          // no regular checkpoint is of a later step
 }
 
-// TestPowerCuts cuts the power again and again, in histories of several cuts and kills. Nothing that was promised is lost.
+// TestPowerCuts cuts the power again and again, in histories of several cuts and kills. Nothing
+// that was promised is lost.
 func TestPowerCuts(t *testing.T) {
 	slow.Race(t)
 	cuts, kills, within := 0, 0, 0
@@ -269,7 +272,8 @@ func TestPowerCuts(t *testing.T) {
 	t.Logf("%d cuts and %d kills, %d of them within an operation", cuts, kills, within)
 }
 
-// live is a process that opens the folder, saves and goes back until it is told to end, or is ended.
+// live is a process that opens the folder, saves and goes back until it is told to end, or is
+// ended.
 func (p *promised) live(d *drive, path string, random *rand.Rand) error {
 	f, err := open(path, 1+random.IntN(2), d)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// batch is batch n, whose rows are checked: each is a window of tokens that count up, and the targets are the window one
-// place later. It gives where the rows begin.
+// batch is batch n, whose rows are checked: each is a window of tokens that count up, and the
+// targets are the window one place later. It gives where the rows begin.
 func batch(t interface{ Fatalf(string, ...any) }, b data.Batches, n, size int) (starts []int) {
 	got, err := b.Batch(n)
 	if err != nil {
@@ -62,7 +62,8 @@ func TestRandom(t *testing.T) {
 	})
 }
 
-// All places are as likely, the first and the last included, and rows, batches and seeds have starts of their own.
+// All places are as likely, the first and the last included, and rows, batches and seeds have
+// starts of their own.
 func TestRandomIsUniform(t *testing.T) {
 	const size, length, rows, batches = 20, 4, 8, 2000
 	for _, seed := range []uint64{0, 1, 1 << 63} {
@@ -85,7 +86,8 @@ func TestRandomIsUniform(t *testing.T) {
 	}
 }
 
-// The first batches of a seed stay what they are: runs that were begun with an earlier version go on as they would have.
+// The first batches of a seed stay what they are: runs that were begun with an earlier version go
+// on as they would have.
 func TestGoldenStarts(t *testing.T) {
 	tokens := count(t, 1_000_000)
 	random, err := data.Random(tokens, 3, 64, 1337)
@@ -251,8 +253,8 @@ func TestPrefetch(t *testing.T) {
 	})
 }
 
-// fake are batches of one token, the number of the batch, that fail where a number can be divided by 3, and that notice
-// when two goroutines use them at once.
+// fake are batches of one token, the number of the batch, that fail where a number can be divided
+// by 3, and that notice when two goroutines use them at once.
 type fake struct {
 	mutex  sync.Mutex
 	filled []int

@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// corpus is documents whose tokens tell what they are: the document's number times 1000, plus the place.
+// corpus is documents whose tokens tell what they are: the document's number times 1000, plus the
+// place.
 func corpus(t *rapid.T) []data.Document {
 	documents := make([]data.Document, rapid.IntRange(1, 12).Draw(t, "documents"))
 	for i := range documents {
@@ -26,7 +27,8 @@ func corpus(t *rapid.T) []data.Document {
 	return documents
 }
 
-// In an epoch each token that is to be learnt is the target of the one before it once, and no other is.
+// In an epoch each token that is to be learnt is the target of the one before it once, and no other
+// is.
 func TestPackAndPad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		documents := corpus(t)

@@ -10,7 +10,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Tokens are written once, mapped from then on, and split into what is trained on and what is validated on.
+// Tokens are written once, mapped from then on, and split into what is trained on and what is
+// validated on.
 func Example() {
 	directory, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -73,8 +74,8 @@ func ExamplePrefetch() {
 	// ['H' 'e' 'l'] → ['e' 'l' 'l']
 }
 
-// Each example of a data set comes once an epoch, in an order that follows from the seed. Where the rows do not divide the number
-// of examples, an epoch begins within a batch.
+// Each example of a data set comes once an epoch, in an order that follows from the seed. Where the
+// rows do not divide the number of examples, an epoch begins within a batch.
 func ExampleExamples() {
 	batches, err := data.Examples(data.Batch{
 		"images": tensor.New(tensor.WithShape(3, 2), tensor.WithBacking([]float32{0, 0, 1, 1, 2, 2})),

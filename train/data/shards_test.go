@@ -11,7 +11,8 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 )
 
-// shardsOf writes files of some tokens each, which count up over all, in both formats, and opens them.
+// shardsOf writes files of some tokens each, which count up over all, in both formats, and opens
+// them.
 func shardsOf(t *testing.T, tokens ...int) *data.Shards {
 	t.Helper()
 	var paths []string
@@ -44,8 +45,8 @@ func shardsOf(t *testing.T, tokens ...int) *data.Shards {
 	return s
 }
 
-// Each window of each file comes once an epoch, in another order in each, and far from where it lies; the order does not depend on
-// how batches are asked for.
+// Each window of each file comes once an epoch, in another order in each, and far from where it
+// lies; the order does not depend on how batches are asked for.
 func TestStream(t *testing.T) {
 	const length = 4
 	sizes := []int{4 * 300, 3, 4*500 + 1, 5, 4*1000 + 3}
@@ -171,7 +172,8 @@ func TestStreamPacked(t *testing.T) {
 	}
 }
 
-// More files than are open at once are read in turn, and one that is cut short meanwhile is an error.
+// More files than are open at once are read in turn, and one that is cut short meanwhile is an
+// error.
 func TestManyShards(t *testing.T) {
 	sizes := make([]int, 40)
 	for i := range sizes {

@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/train/distributed"
 )
 
-// A program that a launcher starts once for each GPU adds up numbers of all of them. Without a launcher it is a group of one.
+// A program that a launcher starts once for each GPU adds up numbers of all of them. Without a
+// launcher it is a group of one.
 func ExampleJoin() {
 	config, err := distributed.FromEnvironment()
 	if err != nil {

@@ -59,7 +59,8 @@ func none(t *testing.T, errs []error) {
 	}
 }
 
-// Every rank gets the bits of a loop over the ranks, for every type, for lengths that the ranks do not divide, and for more than a frame.
+// Every rank gets the bits of a loop over the ranks, for every type, for lengths that the ranks do
+// not divide, and for more than a frame.
 func TestSum(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4} {
 		for _, n := range []int{0, 1, size - 1, 5, 1001, 700_001} {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// Tests of what happens when time passes run in a bubble of testing/synctest: its clock stands still while anything computes, so that
-// no load of the machine ends a time-out. A bubble sees no TCP, so ranks meet in a lan.
+// Tests of what happens when time passes run in a bubble of testing/synctest: its clock stands
+// still while anything computes, so that no load of the machine ends a time-out. A bubble sees no
+// TCP, so ranks meet in a lan.
 
 // inLAN runs a test in a bubble.
 func inLAN(t *testing.T, do func(t *testing.T, l *lan)) {

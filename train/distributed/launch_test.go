@@ -91,7 +91,8 @@ func inGroup(do func(g *Group) error) error {
 	return g.Close()
 }
 
-// launch starts ranks in a role and returns what they wrote. Ranks that end by themselves have all the time that they need for it.
+// launch starts ranks in a role and returns what they wrote. Ranks that end by themselves have all
+// the time that they need for it.
 func launch(ctx context.Context, n int, name string, grace time.Duration) (string, error) {
 	out := &lockedWriter{}
 	err := Launch(ctx, n, LaunchConfig{Command: []string{os.Args[0]}, Env: []string{role + "=" + name}, Stdout: out, Stderr: out, Grace: grace})

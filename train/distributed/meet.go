@@ -443,8 +443,8 @@ func (m meeting) hearRoster(master net.Conn) (group roster, err error) {
 	return group, nil
 }
 
-// waitFor gives the others time to say who is lost: the rank that ended a connection may have heard it
-// before this one.
+// waitFor gives the others time to say who is lost: the rank that ended a connection may have heard
+// it before this one.
 func waitFor(ctx context.Context, most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()

@@ -36,8 +36,9 @@ func dial(t *testing.T, c Config) net.Conn {
 	return conn
 }
 
-// Strangers on a group's port neither end it nor come to know of it: those that say wrong sizes and take a rank's place without the
-// secret, those that send the other end's proof back, and those that say a lot and read nothing.
+// Strangers on a group's port neither end it nor come to know of it: those that say wrong sizes and
+// take a rank's place without the secret, those that send the other end's proof back, and those
+// that say a lot and read nothing.
 func TestStrangersWithoutTheSecret(t *testing.T) {
 	inLAN(t, func(t *testing.T, l *lan) {
 		list := l.configs(2, time.Minute)
@@ -72,7 +73,8 @@ func TestStrangersWithoutTheSecret(t *testing.T) {
 	})
 }
 
-// A caller that says a long name of control characters and reads nothing does not hold rank 0 up, and its name is shown clipped.
+// A caller that says a long name of control characters and reads nothing does not hold rank 0 up,
+// and its name is shown clipped.
 func TestCallersThatDoNotRead(t *testing.T) {
 	inLAN(t, func(t *testing.T, l *lan) {
 		list := l.configs(2, time.Hour)
@@ -113,7 +115,8 @@ func TestRanksThatComeAgain(t *testing.T) {
 	})
 }
 
-// A rank that was started again may come before it is known that it has ended, and dies then, too, without ending the meeting.
+// A rank that was started again may come before it is known that it has ended, and dies then, too,
+// without ending the meeting.
 func TestRanksThatComeAgainEarly(t *testing.T) {
 	inLAN(t, func(t *testing.T, l *lan) {
 		list := l.configs(3, time.Minute)

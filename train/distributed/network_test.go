@@ -92,7 +92,8 @@ func onDevice(n int) kernels.Tensor {
 	return t
 }
 
-// A group that is connected sends the tensors of devices to the network, whose key is rank 0's, and the host's over TCP.
+// A group that is connected sends the tensors of devices to the network, whose key is rank 0's, and
+// the host's over TCP.
 func TestConnect(t *testing.T) {
 	left := make([]*network, 2)
 	none(t, together(t, configs(t, 2), func(g *Group) error {
@@ -140,8 +141,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// A rank without a library, a network that fails and a rank that dies end the group for all, with the rank's name, and what waits on
-// devices is aborted.
+// A rank without a library, a network that fails and a rank that dies end the group for all, with
+// the rank's name, and what waits on devices is aborted.
 func TestNetworkFails(t *testing.T) {
 	broken := errors.New("a cable is loose")
 	for _, c := range []struct {

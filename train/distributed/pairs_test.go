@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Every rank gets what the one before it sends, of any type, for more than a frame; the last sends nothing to the first.
+// Every rank gets what the one before it sends, of any type, for more than a frame; the last sends
+// nothing to the first.
 func TestExchange(t *testing.T) {
 	for _, size := range []int{2, 3, 4} {
 		none(t, together(t, configs(t, size), func(g *Group) error {

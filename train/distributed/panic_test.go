@@ -41,7 +41,8 @@ func (c *faultyConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A panic on one of a group's goroutines is an error of every rank's operation, and the process goes on.
+// A panic on one of a group's goroutines is an error of every rank's operation, and the process
+// goes on.
 func TestPanicsAreErrors(t *testing.T) {
 	for name, begin := range map[string]func(f *faulty){
 		"who receives": func(f *faulty) { f.read.Store(true) },

@@ -32,7 +32,8 @@ func begin(ctx context.Context, l *lan, c Config, writes int) *life {
 	return &life{c, w, ctx}
 }
 
-// rounds adds up x rounds times with the group, renews it when a rank is lost, and tells one that comes late how far it has come.
+// rounds adds up x rounds times with the group, renews it when a rank is lost, and tells one that
+// comes late how far it has come.
 func (p *life) rounds(rounds int, fewer func(int) bool) (done, size int, err error) {
 	g, err := Join(p.ctx, p.config)
 	if err != nil {
@@ -163,7 +164,8 @@ func TestRanksAreMissed(t *testing.T) {
 	}
 }
 
-// Any two of five die at any moment after the group has met, together or while the others come together again: those that are left go on.
+// Any two of five die at any moment after the group has met, together or while the others come
+// together again: those that are left go on.
 func TestSeveralRanksAreMissed(t *testing.T) {
 	const size, rounds = 5, 20
 	for seed := range uint64(*renewals) / 2 {
@@ -200,8 +202,8 @@ func TestSeveralRanksAreMissed(t *testing.T) {
 	}
 }
 
-// Where a connection between two ranks ends that live, all come together again, or the group does without one of the two, which is not
-// rank 0.
+// Where a connection between two ranks ends that live, all come together again, or the group does
+// without one of the two, which is not rank 0.
 func TestConnectionsThatEnd(t *testing.T) {
 	for _, lost := range []Lost{LostReplaced, LostMissed} {
 		for _, ends := range [][2]int{{0, 2}, {2, 0}, {1, 2}} {
@@ -266,7 +268,8 @@ func TestARankThatWasStoppedComesBack(t *testing.T) {
 	})
 }
 
-// A group that gave up is not renewed, nor one that is whole, nor one that ends when it loses a rank.
+// A group that gave up is not renewed, nor one that is whole, nor one that ends when it loses a
+// rank.
 func TestRenewIsRefused(t *testing.T) {
 	inLAN(t, func(t *testing.T, l *lan) {
 		for want, c := range map[string]struct {
@@ -302,7 +305,8 @@ func TestRenewIsRefused(t *testing.T) {
 	})
 }
 
-// Each rank knows how long it has waited for each other: for one that comes two seconds late to an operation, as long.
+// Each rank knows how long it has waited for each other: for one that comes two seconds late to an
+// operation, as long.
 func TestWaited(t *testing.T) {
 	inLAN(t, func(t *testing.T, l *lan) {
 		none(t, together(t, l.configs(3, time.Minute), func(g *Group) error {

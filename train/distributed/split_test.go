@@ -10,7 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Parts of a group work each on their own, one more often than the other, between operations of the whole, on the host and on devices.
+// Parts of a group work each on their own, one more often than the other, between operations of the
+// whole, on the host and on devices.
 func TestSplit(t *testing.T) {
 	none(t, together(t, configs(t, 4), func(g *Group) error {
 		row, err := g.Split(2)

@@ -1,6 +1,6 @@
 // Package embed makes vectors of texts, by the models that sentence-transformers publishes: MiniLM,
-// bge, e5, gte, EmbeddingGemma, Qwen3-Embedding and others. Texts that mean the same have vectors that point the same
-// way.
+// bge, e5, gte, EmbeddingGemma, Qwen3-Embedding and others. Texts that mean the same have vectors
+// that point the same way.
 //
 //	e, err := embed.Load("hub:sentence-transformers/all-MiniLM-L6-v2", pretrained.Options{})
 //	vectors, err := e.Embed("A cat sat.", "A dog ran.")

@@ -155,7 +155,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A prompt that the pooling leaves out is an error, as is a folder of nothing; a bare encoder is averaged.
+// A prompt that the pooling leaves out is an error, as is a folder of nothing; a bare encoder is
+// averaged.
 func TestFolders(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.CopyFS(folder, os.DirFS(filepath.Join("testdata", "bert"))); err != nil {

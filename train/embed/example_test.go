@@ -8,7 +8,8 @@ import (
 	"github.com/stheno-ml/stheno/train/embed"
 )
 
-// A small model with random weights, as sentence-transformers wrote it, reads two texts that differ in capitals alone.
+// A small model with random weights, as sentence-transformers wrote it, reads two texts that differ
+// in capitals alone.
 func Example() {
 	e, err := embed.Load("testdata/bert", pretrained.Options{})
 	if err != nil {

@@ -6,8 +6,8 @@
 //	batch, err := p.Batch(picture, another)    // (2, 3, height, width), for Model.Encoder or Contrastive
 //
 // Package image of Go reads the pictures. What is transparent in them is on white.
-// Those of a DINOv3 are rounded to 8 bits when they are resized, as all others; transformers does not
-// round these.
+// Those of a DINOv3 are rounded to 8 bits when they are resized, as all others; transformers does
+// not round these.
 package images
 
 import (
@@ -39,7 +39,8 @@ type Processor struct {
 	mean, std                        [3]float64
 }
 
-// size is how large a picture is made: to a height and a width, or so that its shorter side has edge.
+// size is how large a picture is made: to a height and a width, or so that its shorter side has
+// edge.
 type size struct{ height, width, edge int }
 
 // filters are Pillow's, by their numbers.

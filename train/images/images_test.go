@@ -66,7 +66,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// What is transparent shows white behind it, as transformers has it, whatever the type of the picture.
+// What is transparent shows white behind it, as transformers has it, whatever the type of the
+// picture.
 func TestTransparent(t *testing.T) {
 	folder := t.TempDir()
 	config := `{"do_resize": false, "do_rescale": false, "do_normalize": false}`

@@ -22,15 +22,15 @@ type BeamDecoder interface {
 type BeamOptions struct {
 	MaxTokens int // how many tokens are written at most
 	End       int // the token that a text ends with, negative for none
-	// LengthPenalty is the power of a text's length that its log-probability is divided by: 0 favours
-	// short texts, 1 the mean of a token, and more than that long ones.
+	// LengthPenalty is the power of a text's length that its log-probability is divided by: 0
+	// favours short texts, 1 the mean of a token, and more than that long ones.
 	LengthPenalty float64
 }
 
 // Beams looks for the most probable text that follows the tokens of begin: as many texts as the
 // decoder's batch go on side by side, and after each token the best of all continuations stay. It
-// gives the tokens behind begin, with End if the text has it. A decoder that reads a source needs to
-// have it for each text.
+// gives the tokens behind begin, with End if the text has it. A decoder that reads a source needs
+// to have it for each text.
 func Beams(d BeamDecoder, begin []int, o BeamOptions) ([]int, error) {
 	switch {
 	case d == nil || d.Batch() < 1:
@@ -155,7 +155,8 @@ func continuations(b beam, from int, logits []float64, most int) []beam {
 	return list
 }
 
-// choose keeps the best of all, ended and not, and gives each text of the decoder one to go on with.
+// choose keeps the best of all, ended and not, and gives each text of the decoder one to go on
+// with.
 func (s *search) choose(all []beam) error {
 	n := s.d.Batch()
 	var kept []beam
@@ -181,8 +182,8 @@ func (s *search) choose(all []beam) error {
 	return s.place(kept)
 }
 
-// place gives each text one of the beams: the first that goes on from a text stays in its place, the
-// others take those of texts that nothing goes on from.
+// place gives each text one of the beams: the first that goes on from a text stays in its place,
+// the others take those of texts that nothing goes on from.
 func (s *search) place(kept []beam) error {
 	n := len(kept)
 	placed, taken := make([]beam, n), make([]bool, n)

@@ -56,7 +56,8 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
-// Every field that transformers' GenerationConfig has, in version 5.23, changes the options, is refused by its name, or changes nothing.
+// Every field that transformers' GenerationConfig has, in version 5.23, changes the options, is
+// refused by its name, or changes nothing.
 func TestReadConfigFields(t *testing.T) {
 	const base = `{"do_sample": true, "temperature": 0.7, `
 	read := func(field, value string) (sample.Options, error) {
@@ -197,7 +198,8 @@ func TestPenaltiesOfChosenTokens(t *testing.T) {
 	}
 }
 
-// A text ends where a stop string begins, wherever tokens divide it, and what looked like one is written.
+// A text ends where a stop string begins, wherever tokens divide it, and what looked like one is
+// written.
 func TestStopStrings(t *testing.T) {
 	vocab := pieces{"a", "S", "T", "OP", "!", "x"}
 	for _, c := range []struct {

@@ -169,8 +169,8 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestGenerateWritesEveryByte checks, for bytes in any order, that they are written as they are, and that every write but
-// the last ends with a whole character where there is one.
+// TestGenerateWritesEveryByte checks, for bytes in any order, that they are written as they are,
+// and that every write but the last ends with a whole character where there is one.
 func TestGenerateWritesEveryByte(t *testing.T) {
 	all := make(pieces, 256)
 	for i := range all {
@@ -241,7 +241,8 @@ func TestGenerateOfNil(t *testing.T) {
 	}
 }
 
-// TestGenerateWithAModel checks that the text follows from the seed, also when the decoder was used before.
+// TestGenerateWithAModel checks that the text follows from the seed, also when the decoder was used
+// before.
 func TestGenerateWithAModel(t *testing.T) {
 	letters := pieces(strings.Split("abcdefghijklmnopqrstuvwxyz", ""))
 	config := nn.GPTConfig{Vocab: 32, Context: 16, Layers: 1, Heads: 2, Dim: 16}
@@ -269,7 +270,8 @@ func TestGenerateWithAModel(t *testing.T) {
 	}
 }
 
-// More prompts than places, of different lengths and with different ends, give each the text that it gives alone.
+// More prompts than places, of different lengths and with different ends, give each the text that
+// it gives alone.
 func TestGenerateBatch(t *testing.T) {
 	letters := pieces(strings.Split("abcdefghijklmnopqrstuvwxyz", ""))
 	config := nn.GPTConfig{Vocab: 32, Context: 24, Layers: 1, Heads: 2, Dim: 16}

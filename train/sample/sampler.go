@@ -96,8 +96,8 @@ func (s *Sampler) penalises() bool {
 }
 
 // Choice says how the next token is to be chosen, for who chooses where the logits are, as
-// [github.com/stheno-ml/stheno/nn.Decoder.Choose] does. It holds until the next call. [Sampler.Took]
-// tells the Sampler what was chosen.
+// [github.com/stheno-ml/stheno/nn.Decoder.Choose] does. It holds until the next call.
+// [Sampler.Took] tells the Sampler what was chosen.
 func (s *Sampler) Choice(forbidden ...int) kernels.Choice {
 	c := s.o.choice()
 	s.list = append(s.list[:0], s.seen...)

@@ -90,8 +90,8 @@ func TestFrequencies(t *testing.T) {
 			}
 			counts[id]++
 		}
-		// The statistic has a chi-squared distribution with at most 7 degrees of freedom, which exceeds 30 once in ten
-		// thousand times.
+		// The statistic has a chi-squared distribution with at most 7 degrees of freedom, which
+		// exceeds 30 once in ten thousand times.
 		statistic := 0.0
 		for id, p := range probabilities(logits, o) {
 			expected := p * draws
@@ -109,8 +109,8 @@ func TestFrequencies(t *testing.T) {
 	}
 }
 
-// TestSamplerChoosesWhatIsLeft checks that tokens outside the definition's set are never chosen, and that one seed gives
-// one sequence.
+// TestSamplerChoosesWhatIsLeft checks that tokens outside the definition's set are never chosen,
+// and that one seed gives one sequence.
 func TestSamplerChoosesWhatIsLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.OneOf(rapid.Float64Range(-5, 5), rapid.SampledFrom([]float64{0, 1, math.Inf(-1), -1e300, 700, 1e300}))

@@ -127,8 +127,8 @@ var errZeroText = errors.New("Text: it is a zero value, it needs to be what NewT
 
 // Choice says how the token behind those of Next is to be chosen, for decoders that choose, as
 // [github.com/stheno-ml/stheno/nn.Decoder.Choose] does. Tokens that the tokenizer does not know,
-// which a model may have more of, are never chosen. TakeChosen takes what was chosen. It holds until
-// the next call.
+// which a model may have more of, are never chosen. TakeChosen takes what was chosen. It holds
+// until the next call.
 func (x *Text) Choice() kernels.Choice {
 	if x.t == nil {
 		return kernels.Choice{}

@@ -39,8 +39,8 @@ type Model struct {
 	Capacity int
 }
 
-// Tokenizer is a model's tokenizer. The special tokens that a model writes, such as one that ends an
-// answer, have no text.
+// Tokenizer is a model's tokenizer. The special tokens that a model writes, such as one that ends
+// an answer, have no text.
 type Tokenizer struct{ *tokenizer.HuggingFace }
 
 // Bytes is the text of one id within a text, empty for a special token.

@@ -83,9 +83,9 @@ func (s *Scheduler) oldest() (place int, found bool) {
 	return place, found
 }
 
-// likest finds the place whose tokens begin most as a prompt does, and how many they have in common,
-// at most all but one: the last needs to be read to know what follows. Soon reports that a place
-// which is reading its prompt will have many more.
+// likest finds the place whose tokens begin most as a prompt does, and how many they have in
+// common, at most all but one: the last needs to be read to know what follows. Soon reports that a
+// place which is reading its prompt will have many more.
 func (s *Scheduler) likest(prompt []int) (place, shared int, soon bool) {
 	const many = 16
 	most := 0

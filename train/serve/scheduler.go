@@ -115,8 +115,8 @@ func (s *Scheduler) Stats() Stats {
 // is called in the caller's goroutine; other texts do not wait for it. With MaxTokens of 0 the text
 // may become as long as a place allows.
 //
-// A cancelled context ends the text and frees its place, and so does an error of each. What asks for
-// something impossible is a [RequestError]; [ErrBusy] and [ErrClosed] are about the scheduler.
+// A cancelled context ends the text and frees its place, and so does an error of each. What asks
+// for something impossible is a [RequestError]; [ErrBusy] and [ErrClosed] are about the scheduler.
 func (s *Scheduler) Generate(ctx context.Context, prompt []int, o sample.Options, each func(sample.Token) error) error {
 	if each == nil {
 		return errors.New("Scheduler: each is nil, it needs to be a function")
@@ -191,8 +191,8 @@ func (s *Scheduler) leave(r *request) {
 	notify(s.wake)
 }
 
-// Run does the work, until the context ends. Requests that are not done then end with ErrClosed, and
-// so do later ones.
+// Run does the work, until the context ends. Requests that are not done then end with ErrClosed,
+// and so do later ones.
 func (s *Scheduler) Run(ctx context.Context) error {
 	s.mu.Lock()
 	if s.running || s.closed {

@@ -10,8 +10,8 @@ import (
 
 const (
 	maxWAV = 1 << 30 // bytes that are read of a file
-	// unknown is the least size of a chunk that a program writes who does not know it yet: the samples
-	// go on to the file's end.
+	// unknown is the least size of a chunk that a program writes who does not know it yet: the
+	// samples go on to the file's end.
 	unknown = 0x7ff00000
 )
 

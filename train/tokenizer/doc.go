@@ -17,8 +17,8 @@
 // special tokens, normalisers, splitting by regular expressions, BPE over bytes or characters with
 // byte fallback, Unigram, WordPiece, the template of special tokens, truncation, padding, and where
 // in the text each token comes from. What a file asks for and there is not here is an error when it
-// is read. [Open] reads a model's folder, with the special tokens that tokenizer_config.json adds. It
-// also reads models of SentencePiece, tekken.json and the files of older tokenizers:
+// is read. [Open] reads a model's folder, with the special tokens that tokenizer_config.json adds.
+// It also reads models of SentencePiece, tekken.json and the files of older tokenizers:
 //
 //	t, err := tokenizer.OpenHuggingFace("Llama-3.2-1B/tokenizer.json")
 //	ids, err := t.Encode("To be, or not to be")                              // the text alone
@@ -31,7 +31,8 @@
 // a [HuggingFace] it depends on its file: a normaliser changes the text for good. A token may be a
 // part of a character, so that some ids decode to a string that is not valid UTF-8; its bytes are
 // right all the same. A program that writes token by token writes the bytes of each, by the Bytes
-// method, or with a [HuggingFace] what a [Stream] gives: together that is the text that Decode gives.
+// method, or with a [HuggingFace] what a [Stream] gives: together that is the text that Decode
+// gives.
 //
 // # With a checkpoint
 //

@@ -77,7 +77,8 @@ func ExampleSave() {
 	// hel
 }
 
-// A tokenizer.json with WordPiece, as BERT has it: the template puts a token before and behind the text.
+// A tokenizer.json with WordPiece, as BERT has it: the template puts a token before and behind the
+// text.
 func ExampleReadHuggingFace() {
 	t, err := tokenizer.ReadHuggingFace(strings.NewReader(`{
 		"added_tokens": [{"id": 0, "content": "[CLS]", "special": true}, {"id": 1, "content": "[SEP]", "special": true}],

@@ -71,8 +71,8 @@ func same(t *testing.T, tok tokenizer.Tokenizer, text string, want []int) {
 	}
 }
 
-// naive joins the pair of the lowest rank, and of these the leftmost, until there is none: the definition, in time
-// O(n²).
+// naive joins the pair of the lowest rank, and of these the leftmost, until there is none: the
+// definition, in time O(n²).
 func naive(piece string, merges []string, id func(string) int) (ids []int) {
 	var tokens []string
 	for i := range len(piece) {
@@ -130,7 +130,8 @@ func smallGPT2(t interface{ Fatal(...any) }, merges []string) (gpt2 *tokenizer.G
 	return gpt2, func(token string) int { return vocab[token] }
 }
 
-// Whatever the merges, and whether or not a training could have made them, they are applied as the definition says.
+// Whatever the merges, and whether or not a training could have made them, they are applied as the
+// definition says.
 func TestGPT2Merges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		known, merges := []string{"a", "b", "c"}, []string{}
@@ -248,8 +249,8 @@ func TestGPT2Errors(t *testing.T) {
 	check(t, err, "OpenGPT2: testdata/merges.txt, testdata/vocab.json: vocab: ")
 }
 
-// BenchmarkGPT2 encodes this package's own source. All that it remembers of pieces it has to learn in each call, so a
-// longer text is faster a byte.
+// BenchmarkGPT2 encodes this package's own source. All that it remembers of pieces it has to learn
+// in each call, so a longer text is faster a byte.
 func BenchmarkGPT2(b *testing.B) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
 
-// What is learnt from a text is what Hugging Face's trainer learns, and encodes the text in fewer tokens than it has bytes.
+// What is learnt from a text is what Hugging Face's trainer learns, and encodes the text in fewer
+// tokens than it has bytes.
 func TestTrainGPT2(t *testing.T) {
 	content, err := os.ReadFile("testdata/train.json")
 	if err != nil {

@@ -17,7 +17,8 @@ var (
 	idsPath       = flag.String("ids", "", "the file that BenchmarkEncode writes the ids to, as uint32")
 )
 
-// BenchmarkEncode encodes a text as bench/pretrained/encode.py has it, which compares the speed and the ids with other libraries'.
+// BenchmarkEncode encodes a text as bench/pretrained/encode.py has it, which compares the speed and
+// the ids with other libraries'.
 func BenchmarkEncode(b *testing.B) {
 	if *tokenizerPath == "" || *textPath == "" {
 		b.Skip("-tokenizer and -text name no files")
@@ -50,7 +51,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkHuggingFace encodes the sources and comments of this package, over and over, up to a megabyte.
+// BenchmarkHuggingFace encodes the sources and comments of this package, over and over, up to a
+// megabyte.
 func BenchmarkHuggingFace(b *testing.B) {
 	paths, err := filepath.Glob("*.go")
 	if err != nil {

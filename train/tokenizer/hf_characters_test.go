@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// The kinds of all characters are those of Hugging Face's tokenizers 0.23: what it did with each of them between two letters gave these
-// numbers and digests.
+// The kinds of all characters are those of Hugging Face's tokenizers 0.23: what it did with each of
+// them between two letters gave these numbers and digests.
 func TestKindsOfCharacters(t *testing.T) {
 	for _, c := range []struct {
 		name   string

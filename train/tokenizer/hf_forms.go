@@ -28,8 +28,8 @@ func composed(form norm.Form) hfNormalizer {
 	}
 }
 
-// formedKnown appends the normal form of source[from:to] by Unicode 9, whose tables the library has:
-// characters that came later stay, and separate what is on their two sides.
+// formedKnown appends the normal form of source[from:to] by Unicode 9, whose tables the library
+// has: characters that came later stay, and separate what is on their two sides.
 func (b *hfBuilder) formedKnown(form norm.Form, from, to int) {
 	start := from
 	for at := from; at < to; {

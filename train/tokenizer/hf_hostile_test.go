@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A pattern that would try for hours gives an error, whether one match takes so long or many do together.
+// A pattern that would try for hours gives an error, whether one match takes so long or many do
+// together.
 func TestSlowPatterns(t *testing.T) {
 	before := longestMatch
 	defer func() { longestMatch = before }()
@@ -37,7 +38,8 @@ func TestSlowPatterns(t *testing.T) {
 	}
 }
 
-// What a small file can ask for stays small: text that grows, words without end, tokens that begin alike.
+// What a small file can ask for stays small: text that grows, words without end, tokens that begin
+// alike.
 func TestAbsurdFiles(t *testing.T) {
 	long := strings.Repeat("a", 3000)
 	replace := fmt.Sprintf(`{"type": "Replace", "pattern": {"String": "a"}, "content": %q}`, long)

@@ -48,7 +48,8 @@ func TestFromOnig(t *testing.T) {
 	}
 }
 
-// Normal forms are those of Unicode 9, and small letters those of Unicode 17, as in Python's library.
+// Normal forms are those of Unicode 9, and small letters those of Unicode 17, as in Python's
+// library.
 func TestUnicodeVersions(t *testing.T) {
 	for _, c := range []struct{ normalizer, text, want string }{
 		{"NFKC", "\u32ff\ufb01\U0001e04d", "\u32fffi\U0001e04d"},

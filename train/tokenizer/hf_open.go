@@ -21,9 +21,9 @@ import (
 //   - vocab.txt of a BERT
 //   - vocab.json and merges.txt of GPT-2 or RoBERTa
 //
-// Special tokens, added tokens, add_bos_token, add_eos_token and the options of the tokenizer's class
-// come from tokenizer_config.json, special_tokens_map.json and added_tokens.json. A class that is not
-// known here is an error unless there is a tokenizer.json.
+// Special tokens, added tokens, add_bos_token, add_eos_token and the options of the tokenizer's
+// class come from tokenizer_config.json, special_tokens_map.json and added_tokens.json. A class
+// that is not known here is an error unless there is a tokenizer.json.
 func Open(folder string) (*HuggingFace, error) {
 	t, err := openFolder(folder)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// hfPattern finds what a pattern matches; it calls yield with each match, in order, none overlapping.
-// A match may be empty, but not right behind another.
+// hfPattern finds what a pattern matches; it calls yield with each match, in order, none
+// overlapping. A match may be empty, but not right behind another.
 type hfPattern func(s string, yield func(from, to int)) error
 
 // The patterns of the families that have one of their own. Compared with an engine for all

@@ -88,7 +88,8 @@ func tokensOf(t *testing.T, tok *tokenizer.HuggingFace, ids []int) []string {
 	return list
 }
 
-// Encode is EncodeWith without template and limits; for bytes, its decoding is the text, whatever its bytes.
+// Encode is EncodeWith without template and limits; for bytes, its decoding is the text, whatever
+// its bytes.
 func TestHuggingFaceEncode(t *testing.T) {
 	for _, name := range hfKinds {
 		g, tok := readHFGolden(t, name)

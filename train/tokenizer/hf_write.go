@@ -9,9 +9,9 @@ import (
 // object is one of a tokenizer.json.
 type object = map[string]any
 
-// WriteHuggingFace writes a Bytes, *Characters, *GPT2 or *HuggingFace as the tokenizer.json that the
-// tokenizers library reads, so that a model of one's own goes with it wherever published ones do.
-// Text that a *Characters has no id for, which Encode refuses, is left out there.
+// WriteHuggingFace writes a Bytes, *Characters, *GPT2 or *HuggingFace as the tokenizer.json that
+// the tokenizers library reads, so that a model of one's own goes with it wherever published ones
+// do. Text that a *Characters has no id for, which Encode refuses, is left out there.
 func WriteHuggingFace(w io.Writer, t Tokenizer) error {
 	content, err := huggingFaceJSON(t)
 	if err != nil {

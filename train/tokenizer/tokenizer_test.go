@@ -20,7 +20,8 @@ func check(t *testing.T, err error, want string) {
 	}
 }
 
-// roundTrip makes sure that a text becomes ids in range, and these the text again, at once and one by one.
+// roundTrip makes sure that a text becomes ids in range, and these the text again, at once and one
+// by one.
 func roundTrip(t *testing.T, tok tokenizer.Tokenizer, text string) {
 	t.Helper()
 	ids, err := tok.Encode(text)

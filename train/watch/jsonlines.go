@@ -22,9 +22,9 @@ import (
 //	{"event":"back","step":200,"from":260,"left_out":60,"why":"the loss of step 260 is NaN"}
 //
 // The last is of a training that went back to step 200: what was recorded of later steps counts no
-// more, and [OpenJSONLines] has removed it. There are metrics of the model, if it has any, under metrics, train_metrics and validation_metrics, by
-// name. JSON has no NaN and no infinities: both are null. Lines reach w about once a second, and at
-// evaluations, checkpoints and the end.
+// more, and [OpenJSONLines] has removed it. There are metrics of the model, if it has any, under
+// metrics, train_metrics and validation_metrics, by name. JSON has no NaN and no infinities: both
+// are null. Lines reach w about once a second, and at evaluations, checkpoints and the end.
 func JSONLines(w io.Writer) train.Hook {
 	if w == nil {
 		return nilWriter("JSONLines")

@@ -27,7 +27,8 @@ func wantError(t *testing.T, err error, texts ...string) {
 	}
 }
 
-// What is written as JSON is read again bit for bit, apart from numbers that are not finite, which become NaN.
+// What is written as JSON is read again bit for bit, apart from numbers that are not finite, which
+// become NaN.
 func TestJSONLinesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		anyLoss := rapid.OneOf(rapid.Float64(),
@@ -162,7 +163,8 @@ step,3,NaN,,0.0003333333333333333,Inf,true,true,768,0.02,0.075,12,,,,
 	}
 }
 
-// A run that was interrupted anywhere and resumed from an earlier step has the log of one that was not.
+// A run that was interrupted anywhere and resumed from an earlier step has the log of one that was
+// not.
 func TestResumedLog(t *testing.T) {
 	const steps = 12
 	for name, open := range map[string]func(string) train.Hook{"JSONLines": OpenJSONLines, "CSV": OpenCSV} {
@@ -233,8 +235,8 @@ func TestForeignFile(t *testing.T) {
 	}
 }
 
-// What a loss of power leaves at the end of a log, a line cut short and then zeros, is dropped with a notice that says what
-// is missing. The records before stay.
+// What a loss of power leaves at the end of a log, a line cut short and then zeros, is dropped with
+// a notice that says what is missing. The records before stay.
 func TestDamagedEnd(t *testing.T) {
 	for name, open := range map[string]func(string) train.Hook{"OpenJSONLines": OpenJSONLines, "OpenCSV": OpenCSV} {
 		for _, c := range []struct {

@@ -196,7 +196,8 @@ func TestCurve(t *testing.T) {
 	})
 }
 
-// The mean of a straight line is that line, away from its ends, and that of a constant is the constant.
+// The mean of a straight line is that line, away from its ends, and that of a constant is the
+// constant.
 func TestCurveMeans(t *testing.T) {
 	for _, steps := range []int{1, 10, 1000, 3*maxBuckets + 7} {
 		constant, straight := newCurve(steps), newCurve(steps)

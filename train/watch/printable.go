@@ -66,8 +66,8 @@ func (p *printable) withoutTabs(text string) string {
 	return b.String()
 }
 
-// tabWidth is how many columns a tab has at most: what models write in a narrow terminal is indented
-// often.
+// tabWidth is how many columns a tab has at most: what models write in a narrow terminal is
+// indented often.
 const tabWidth = 4
 
 // shown is a text whose characters all leave a mark, but for tabs and line breaks.

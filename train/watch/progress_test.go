@@ -180,7 +180,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// A note is quoted, and one that fails is left out with a line, while the run and the other notes go on.
+// A note is quoted, and one that fails is left out with a line, while the run and the other notes
+// go on.
 func TestProgressNotes(t *testing.T) {
 	var b bytes.Buffer
 	failing := func(e train.Evaluation) (string, error) {
@@ -214,7 +215,8 @@ step 6/9  evaluation: train 2.0000
 	}
 }
 
-// Long evaluations and steps of many batches show how far they are, without a terminal at least now and then.
+// Long evaluations and steps of many batches show how far they are, without a terminal at least now
+// and then.
 func TestProgressOfBatches(t *testing.T) {
 	events := []any{
 		train.Start{Steps: 9}, train.Batch{Evaluation: true, Batch: 5, Batches: 40}, train.Batch{Evaluation: true, Batch: 6, Batches: 40},

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// On a terminal a line is drawn over the one before, none wraps, and in the end what is done stands alone.
+// On a terminal a line is drawn over the one before, none wraps, and in the end what is done stands
+// alone.
 func TestStatus(t *testing.T) {
 	v := newTerminal(20, true)
 	s := &Status{screen: v.screen(), now: slowClock(redraw)}

@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
 
-// The files in testdata are those that testdata/check.py reads with TensorBoard's own reader: the first is of a run that
-// was interrupted after step 5, the second of its resumption from step 3.
+// The files in testdata are those that testdata/check.py reads with TensorBoard's own reader: the
+// first is of a run that was interrupted after step 5, the second of its resumption from step 3.
 func TestTensorBoardGolden(t *testing.T) {
 	odd := stepAt(4, 6)
 	odd.Loss, odd.GradientNorm = math.NaN(), math.Inf(1)

@@ -11,8 +11,8 @@ import (
 	"github.com/stheno-ml/stheno/train"
 )
 
-// terminal is as much of a terminal as progress may use: characters, line breaks, tabs, carriage returns and erasing from
-// the cursor on. Whatever else it is sent, it keeps as an error.
+// terminal is as much of a terminal as progress may use: characters, line breaks, tabs, carriage
+// returns and erasing from the cursor on. Whatever else it is sent, it keeps as an error.
 type terminal struct {
 	width   int
 	reflows bool       // when it becomes narrower it breaks lines anew; others cut them off
@@ -120,7 +120,8 @@ func (v *terminal) want(t *testing.T, name, want string) {
 	}
 }
 
-// wild is what a model may write: tabs, line breaks of two kinds, what terminals obey, characters of two cells and of none.
+// wild is what a model may write: tabs, line breaks of two kinds, what terminals obey, characters
+// of two cells and of none.
 const wild = "func\tf() {\r\n\t\treturn\x1b[2J\x07 \r1\x00\x7f \u0085\u200e 漢字 e\u0301 \xff\r\n}\n\n"
 
 const wildShown = `  │ func    f() {
@@ -128,8 +129,8 @@ const wildShown = `  │ func    f() {
   │ }
 `
 
-// TestNoDebrisStays plays a run with wild notes on terminals of many widths, which change during it. In the end there are
-// the lines and nothing else.
+// TestNoDebrisStays plays a run with wild notes on terminals of many widths, which change during
+// it. In the end there are the lines and nothing else.
 func TestNoDebrisStays(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, reflows := range []bool{true, false} {
@@ -138,7 +139,8 @@ func TestNoDebrisStays(t *testing.T) {
 				v := newTerminal(width, reflows)
 				p := newProgress(v.screen(), slowClock(time.Second), func(train.Evaluation) (string, error) { return wild, nil })
 				h := p.hook()
-				// The notes keep their rows only where the terminal is as wide as when they were written.
+				// The notes keep their rows only where the terminal is as wide as when they were
+				// written.
 				want := "\ntraining 809,856 parameters for 9 steps of 768 tokens\n"
 				for _, e := range run(0, 9, 9) {
 					if err := play(h, e); err != nil {
@@ -204,7 +206,8 @@ func TestLinesFitIn80Columns(t *testing.T) {
 	}
 }
 
-// TestPrintable writes a text in pieces of every size: what comes out does not depend on how it was cut.
+// TestPrintable writes a text in pieces of every size: what comes out does not depend on how it was
+// cut.
 func TestPrintable(t *testing.T) {
 	const want = "func    f() {\n        return␛[2J␇ ␍1␀␡ \\u0085\\u200e 漢字 e\u0301 \ufffd\n}\n\n"
 	for size := 1; size <= len(wild); size++ {

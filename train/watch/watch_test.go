@@ -12,8 +12,8 @@ import (
 	"github.com/stheno-ml/stheno/train"
 )
 
-// play tells hooks of a run as a train.Loop would, of the events that it is given: a train.Start, train.Step and so on. It
-// stops at the first error, after telling of the end.
+// play tells hooks of a run as a train.Loop would, of the events that it is given: a train.Start,
+// train.Step and so on. It stops at the first error, after telling of the end.
 func play(h train.Hook, events ...any) error {
 	call := func(event any) error {
 		switch e := event.(type) {
@@ -63,7 +63,8 @@ func play(h train.Hook, events ...any) error {
 	return nil
 }
 
-// stepAt is the step after which so many are done, of a run of so many, with numbers that follow from it.
+// stepAt is the step after which so many are done, of a run of so many, with numbers that follow
+// from it.
 func stepAt(done, steps int) train.Step {
 	return train.Step{
 		Report: train.Report{Step: done, LearningRate: 1e-3 / float64(done), GradientNorm: 1 + 1/float64(done), Clipped: done%2 == 1},

@@ -30,7 +30,8 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// The ranks are in every table of the sign test: 6 samples are the fewest for 95%, 20 leave out five on each side.
+// The ranks are in every table of the sign test: 6 samples are the fewest for 95%, 20 leave out
+// five on each side.
 func TestMedianInterval(t *testing.T) {
 	for n, ranks := range map[int][2]int{5: {}, 6: {1, 6}, 9: {2, 8}, 15: {4, 12}, 20: {6, 15}, 50: {18, 33}} {
 		samples := make([]float64, n)
@@ -50,8 +51,8 @@ func TestMedianInterval(t *testing.T) {
 	}
 }
 
-// The probabilities of the first lines count arrangements by hand; those with ties are of the usual normal approximation
-// with corrections for ties and continuity.
+// The probabilities of the first lines count arrangements by hand; those with ties are of the usual
+// normal approximation with corrections for ties and continuity.
 func TestMannWhitney(t *testing.T) {
 	for _, c := range []struct {
 		a, b []float64

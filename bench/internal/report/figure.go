@@ -18,8 +18,8 @@ import (
 )
 
 // Figure is a plot of the report: the results of the cases that name it. Where cases have a place
-// X, it has lines over X, of rates or, on logarithmic axes, of bytes, a panel for each series; where
-// they have none, bars of times.
+// X, it has lines over X, of rates or, on logarithmic axes, of bytes, a panel for each series;
+// where they have none, bars of times.
 type Figure struct {
 	Name, Title string
 	section     string

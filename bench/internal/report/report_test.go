@@ -18,7 +18,8 @@ import (
 	"github.com/stheno-ml/stheno/bench/internal/report"
 )
 
-// made is a report of a machine that does not exist. Times are around what they should be, times a factor.
+// made is a report of a machine that does not exist. Times are around what they should be, times a
+// factor.
 func made(factor float64) *report.Report {
 	random := rand.New(rand.NewPCG(1, 1))
 	samples := func(around float64) report.Numbers {

@@ -17,8 +17,8 @@ type Group struct {
 	Flags []string
 }
 
-// Help writes what a program does, examples of its use, and its flags in groups. Flags that no group
-// has come last.
+// Help writes what a program does, examples of its use, and its flags in groups. Flags that no
+// group has come last.
 func Help(w io.Writer, flags *flag.FlagSet, about string, examples []string, groups []Group) {
 	fmt.Fprintf(w, "%s\n", about)
 	for _, example := range examples {
@@ -63,8 +63,8 @@ func Parse(flags *flag.FlagSet, args []string, others map[string]string, file st
 	return argument(flags, flags.Arg(0), file)
 }
 
-// Flags parses flags. The error of a flag that does not exist names the one that was probably meant:
-// others are names that other programs have, with ours.
+// Flags parses flags. The error of a flag that does not exist names the one that was probably
+// meant: others are names that other programs have, with ours.
 func Flags(flags *flag.FlagSet, args []string, others map[string]string) error {
 	err := flags.Parse(args)
 	if err == nil || err == flag.ErrHelp {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// An address has an owner where it lies in the memory of a tensor that is alive, at its start and inside.
+// An address has an owner where it lies in the memory of a tensor that is alive, at its start and
+// inside.
 func TestOwnerAt(t *testing.T) {
 	a := &allocator{gpu: &GPU{}}
 	const size = 1024

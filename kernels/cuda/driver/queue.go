@@ -57,8 +57,8 @@ type Launch struct {
 	Grid        [3]int
 	Threads     int
 	SharedBytes int // dynamic
-	// Dependent says that the kernel may begin before the one before it has ended, and waits for that
-	// itself (griddepcontrol.wait).
+	// Dependent says that the kernel may begin before the one before it has ended, and waits for
+	// that itself (griddepcontrol.wait).
 	Dependent bool
 
 	// Step says where a kernel's struct has the step of dropout, nil if it has none.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A library that is missing, or not the right one, is an error that says what to do. The library is opened once a process, so this
-// asks for the paths and opens them itself.
+// A library that is missing, or not the right one, is an error that says what to do. The library is
+// opened once a process, so this asks for the paths and opens them itself.
 func TestMissingNCCL(t *testing.T) {
 	t.Setenv(variable, "/nowhere/libnccl.so.2")
 	if found := paths(); !slices.Equal(found, []string{"/nowhere/libnccl.so.2"}) {

@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// oracle is a backend that computes by the reference in the arithmetic of T, and then spoils the results.
+// oracle is a backend that computes by the reference in the arithmetic of T, and then spoils the
+// results.
 type oracle[T kernels.Float] struct {
 	spoilForward  func(out kernels.AttentionOutputs)
 	spoilBackward func(g kernels.AttentionGradients)
@@ -140,7 +141,8 @@ func TestPackedLens(t *testing.T) {
 	}
 }
 
-// The unfused program without rounding is the reference, and one that rounds is judged by its own errors.
+// The unfused program without rounding is the reference, and one that rounds is judged by its own
+// errors.
 func TestCheckRounded(t *testing.T) {
 	exact := func(x float32) float32 { return x }
 	coarse := func(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ 0xffff) }

@@ -22,7 +22,8 @@ func (h told) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader([]byte(content))), Request: r}, nil
 }
 
-// Whatever a hub answers, nothing is written outside of the cache, and what is said to be there is what its hash says.
+// Whatever a hub answers, nothing is written outside of the cache, and what is said to be there is
+// what its hash says.
 func FuzzAnswers(f *testing.F) {
 	f.Add(`{"sha": "`+commit+`", "siblings": [{"rfilename": "config.json"}, {"rfilename": "original/x.safetensors"}]}`,
 		`"ba6e6a5b5b7b3c0e5b4b1c9d1f3f5c3c7e0f0a1b"`, "2", "", "{}")

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A file of the cache that is not what its hash says is downloaded again, and offline it is an error.
+// A file of the cache that is not what its hash says is downloaded again, and offline it is an
+// error.
 func TestDamagedCache(t *testing.T) {
 	s := newServer(t)
 	folder, err := Fetch(t.Context(), "owner/small", Options{})

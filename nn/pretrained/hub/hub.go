@@ -10,14 +10,18 @@
 //
 // These are read from the environment, as huggingface_hub 1.0 reads them:
 //
-//   - HF_TOKEN, formerly HUGGING_FACE_HUB_TOKEN, or else the file that HF_TOKEN_PATH names, which is token in HF_HOME: sent to the
-//     hub's own host and to no other. HF_HUB_DISABLE_IMPLICIT_TOKEN=1 sends none.
+//   - HF_TOKEN, formerly HUGGING_FACE_HUB_TOKEN, or else the file that HF_TOKEN_PATH names, which
+//     is token in HF_HOME: sent to the hub's own host and to no other.
+//     HF_HUB_DISABLE_IMPLICIT_TOKEN=1 sends none.
 //   - HF_ENDPOINT is another server that speaks the same protocol.
-//   - HF_HUB_CACHE, formerly HUGGINGFACE_HUB_CACHE, is the cache: otherwise hub in HF_HOME, which is huggingface in XDG_CACHE_HOME,
-//     which is ~/.cache. In these and in HF_TOKEN_PATH a leading ~ and $NAME are replaced.
-//   - HF_HUB_OFFLINE=1, or where that is not set TRANSFORMERS_OFFLINE=1: nothing is asked for and what is in the cache is taken.
-//   - HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT are after how many seconds without an answer a question and a download are
-//     given up; 30 where they are not set. Downloads are then tried again.
+//   - HF_HUB_CACHE, formerly HUGGINGFACE_HUB_CACHE, is the cache: otherwise hub in HF_HOME, which
+//     is huggingface in XDG_CACHE_HOME, which is ~/.cache. In these and in HF_TOKEN_PATH a leading
+//     ~ and $NAME are replaced.
+//   - HF_HUB_OFFLINE=1, or where that is not set TRANSFORMERS_OFFLINE=1: nothing is asked for and
+//     what is in the cache is taken.
+//   - HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT are after how many seconds without an answer
+//     a question and a download are given up; 30 where they are not set. Downloads are then tried
+//     again.
 //   - HF_HUB_DISABLE_PROGRESS_BARS=1: [Options.Progress] is not called.
 //   - HF_HUB_DISABLE_SYMLINKS=1: files are copied into snapshots.
 //

@@ -21,7 +21,8 @@ import (
 
 const commit = "0123456789abcdef0123456789abcdef01234567"
 
-// server is a hub with one model, and a host for large files as the hub has one. It notes what is asked.
+// server is a hub with one model, and a host for large files as the hub has one. It notes what is
+// asked.
 type server struct {
 	t           *testing.T
 	hub, large  *httptest.Server

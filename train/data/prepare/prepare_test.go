@@ -267,7 +267,8 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// What a file says of its footer's length takes no memory, and what a link in the folder leads to stays as it is.
+// What a file says of its footer's length takes no memory, and what a link in the folder leads to
+// stays as it is.
 func TestHostileFiles(t *testing.T) {
 	folder := t.TempDir()
 	content, err := os.ReadFile(writeParquet(t, folder, "good.parquet", []string{"a", "b"}))

@@ -14,12 +14,12 @@
 //
 // A request may ask for max_tokens (or max_completion_tokens), temperature, top_p, stop, seed, n,
 // logprobs, presence_penalty, frequency_penalty and stream; beyond OpenAI's, for top_k, min_p,
-// repetition_penalty and stop_token_ids. What it leaves out is as the model's generation_config.json
-// says. What is asked for and not done here (tools, formats of answers, biases of tokens) is an error
-// that names it. Errors have OpenAI's form.
+// repetition_penalty and stop_token_ids. What it leaves out is as the model's
+// generation_config.json says. What is asked for and not done here (tools, formats of answers,
+// biases of tokens) is an error that names it. Errors have OpenAI's form.
 //
-// Several requests are written at once, as package serve says. A client that leaves frees its place.
-// [EmbedBy] makes the vectors of embeddings by package embed.
+// Several requests are written at once, as package serve says. A client that leaves frees its
+// place. [EmbedBy] makes the vectors of embeddings by package embed.
 //
 // Limits are in [Config]. With a key, all paths but healthz and metrics ask for it.
 package openai

@@ -12,7 +12,8 @@ import (
 	"github.com/stheno-ml/stheno/train/tokenizer/chat"
 )
 
-// Templates of published models write what transformers writes with them; testdata/chat.py is the other side.
+// Templates of published models write what transformers writes with them; testdata/chat.py is the
+// other side.
 func TestRender(t *testing.T) {
 	content, err := os.ReadFile("testdata/chat.json")
 	if err != nil {
@@ -152,7 +153,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// What a template asks for within reason is not refused: here a conversation of a thousand messages that loops go over.
+// What a template asks for within reason is not refused: here a conversation of a thousand messages
+// that loops go over.
 func TestLongConversation(t *testing.T) {
 	const source = "{% set n = namespace(text='', last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set n.last = loop.index0 %}{% endif %}{% endfor %}" +
 		"{% macro show(m) %}<{{ m.role }}>{{ m.content | trim | replace('\n', ' ') }}{% endmacro %}" +

@@ -24,8 +24,8 @@ import (
 
 // Options say where a page is and what it shows besides the numbers.
 type Options struct {
-	// Address is where the server listens; "" means [DefaultAddress]. Its host is a loopback one, and
-	// port 0 is any that is free.
+	// Address is where the server listens; "" means [DefaultAddress]. Its host is a loopback one,
+	// and port 0 is any that is free.
 	Address Address
 	// Title is what the page calls the run.
 	Title string
@@ -33,8 +33,8 @@ type Options struct {
 	Announce func(url string)
 	// Sample, if it is not nil, gives what the model writes after an evaluation.
 	Sample func(train.Evaluation) (string, error)
-	// Attention, if it is not nil, is asked for what is typed into the page; [Attention] makes it of
-	// a language model. The text is cut by it to what the model takes.
+	// Attention, if it is not nil, is asked for what is typed into the page; [Attention] makes it
+	// of a language model. The text is cut by it to what the model takes.
 	Attention func(text string, layer int) (Weights, error)
 }
 

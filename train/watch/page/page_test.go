@@ -222,7 +222,8 @@ func (f *follower) until(t *testing.T, enough func(update) bool) {
 	}
 }
 
-// A page that comes late has all that one has which was there from the start, and both hear the end.
+// A page that comes late has all that one has which was there from the start, and both hear the
+// end.
 func TestEvents(t *testing.T) {
 	texts := 0
 	h, address := open(t, Options{Title: "a run", Sample: func(train.Evaluation) (string, error) {

@@ -27,8 +27,8 @@ func testGemm[T kernels.Float](t *testing.T) {
 	oneGemm[T](t, r, 64, 3, 8192/Lanes[T](), false, true, seed) // more than is done in one go
 }
 
-// oneGemm compares one product, with A stored by rows or by columns, and B in panels that have gaps between their rows
-// and between one another.
+// oneGemm compares one product, with A stored by rows or by columns, and B in panels that have gaps
+// between their rows and between one another.
 func oneGemm[T kernels.Float](t *testing.T, r *rand.Rand, m, nv, k int, transposed, accumulate bool, seed uint64) {
 	t.Helper()
 	lanes := Lanes[T]()
@@ -152,7 +152,8 @@ func benchmarkPeak[T kernels.Float](b *testing.B) {
 	b.ReportMetric(1e-9/best, "GFLOP/s")
 }
 
-// BenchmarkGemm multiplies the tiles that attention has: 64 rows, a block of 128 columns, and heads of 64 and 128.
+// BenchmarkGemm multiplies the tiles that attention has: 64 rows, a block of 128 columns, and heads
+// of 64 and 128.
 func BenchmarkGemm(b *testing.B) {
 	benchmarkEverywhere(b, benchmarkGemm[float32], benchmarkGemm[float64])
 }
@@ -168,8 +169,8 @@ func benchmarkGemm[T kernels.Float](b *testing.B) {
 			if c.transposed {
 				rs, cs = 1, c.m
 			}
-			// Peak is measured in between, so that both see the same clock and the same neighbours; the fastest rounds
-			// of each are compared.
+			// Peak is measured in between, so that both see the same clock and the same neighbours;
+			// the fastest rounds of each are compared.
 			repeat := 1 + 100/c.m // so that a measurement is longer than the clock's grain
 			gemm, peak := math.Inf(1), math.Inf(1)
 			b.ReportAllocs()

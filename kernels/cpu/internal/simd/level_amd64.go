@@ -2,8 +2,8 @@ package simd
 
 import "golang.org/x/sys/cpu"
 
-// Levels lists the levels that this machine and its operating system have, the lowest first. A higher one includes what the
-// lower ones need.
+// Levels lists the levels that this machine and its operating system have, the lowest first. A
+// higher one includes what the lower ones need.
 func Levels() []Level {
 	x := cpu.X86
 	avx2 := x.HasAVX2 && x.HasFMA && x.HasF16C

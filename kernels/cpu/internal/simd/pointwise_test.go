@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// Every operation gives, at every level, what it gives in float64, to a few steps of its type; NaN and infinities included.
+// Every operation gives, at every level, what it gives in float64, to a few steps of its type; NaN
+// and infinities included.
 func TestPointwise(t *testing.T) {
 	testPointwise[float32](t, 4e-7)
 	testPointwise[float64](t, 1e-15)

@@ -6,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// BenchmarkRow is each kernel that works on a row, on rows that stay in the caches: what it costs beside memory.
+// BenchmarkRow is each kernel that works on a row, on rows that stay in the caches: what it costs
+// beside memory.
 func BenchmarkRow(b *testing.B) { benchmarkEverywhere(b, benchmarkRow[float32], benchmarkRow[float64]) }
 
 func benchmarkRow[T kernels.Float](b *testing.B) {

@@ -30,7 +30,8 @@ func eachRowCase[T kernels.Float](t *testing.T, do func(c *rowCase[T])) {
 
 func (c *rowCase[T]) row() fenced[T] { return newFenced[T](c.r, 1, c.n, c.n) }
 
-// near checks an output against a formula in float64, to within some roundings of the largest value.
+// near checks an output against a formula in float64, to within some roundings of the largest
+// value.
 func (c *rowCase[T]) near(name string, out fenced[T], roundings float64, want func(j int) float64) {
 	c.t.Helper()
 	largest := 0.0

@@ -10,7 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// everywhere runs a test at every level of the machine, in both element types. What BFMMLA adds has none in these.
+// everywhere runs a test at every level of the machine, in both element types. What BFMMLA adds has
+// none in these.
 func everywhere(t *testing.T, single func(*testing.T), double func(*testing.T)) {
 	for _, level := range Levels() {
 		if level == BFMMLA {
@@ -37,8 +38,8 @@ func single32[T kernels.Float]() bool { return size[T]() == 4 }
 // canary is what the cells around a tile hold. No kernel computes it.
 const canary = -7654321
 
-// fenced is a tile in memory full of canaries, the gaps between its rows included. The last row ends the memory's
-// last but margin elements.
+// fenced is a tile in memory full of canaries, the gaps between its rows included. The last row
+// ends the memory's last but margin elements.
 type fenced[T kernels.Float] struct {
 	cells           []T
 	rows, n, stride int
@@ -67,8 +68,8 @@ func (f fenced[T]) clone() fenced[T] {
 	return f
 }
 
-// check compares the tile with what it should hold, within a bound that may depend on the element, and the cells
-// around it with the canary.
+// check compares the tile with what it should hold, within a bound that may depend on the element,
+// and the cells around it with the canary.
 func (f fenced[T]) check(t *testing.T, name, what string, want func(i, j int) float64, bound func(i, j int) float64) {
 	t.Helper()
 	inside := make([]bool, len(f.cells))

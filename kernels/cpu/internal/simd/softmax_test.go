@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// bands are (lo, hi) of a tile of n columns: everything, diagonals from each side, windows, and none at all.
+// bands are (lo, hi) of a tile of n columns: everything, diagonals from each side, windows, and
+// none at all.
 func bands(n int) [][2]int {
 	list := [][2]int{{-1 << 40, 1 << 40}, {-1 << 40, -1 << 40}, {1 << 40, 1 << 41}, {0, n}, {n, 2 * n}, {5, 5}, {7, 4}}
 	for x := -9; x <= n; x += 5 {
@@ -38,7 +39,8 @@ func testSoftmax[T kernels.Float](t *testing.T) {
 	}
 }
 
-// oneSoftmax takes two steps, so that the second finds maxima and sums: some of the maxima stay, some grow.
+// oneSoftmax takes two steps, so that the second finds maxima and sums: some of the maxima stay,
+// some grow.
 func oneSoftmax[T kernels.Float](t *testing.T, r *rand.Rand, rows, n, d int, scale T, lo, hi int, seed uint64) {
 	t.Helper()
 	what := fmt.Sprintf("rows=%d n=%d d=%d scale=%g lo=%d hi=%d seed=%d", rows, n, d, scale, lo, hi, seed)

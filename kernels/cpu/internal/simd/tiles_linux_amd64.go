@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// haveTiles reports whether the processor has AMX, with the rounding to bfloat16 of vectors that comes with it, and the kernel lets the process use it, which it must be asked once: from then on
+// haveTiles reports whether the processor has AMX, with the rounding to bfloat16 of vectors that
+// comes with it, and the kernel lets the process use it, which it must be asked once: from then on
 // it keeps tiles with the other registers of a thread, in signals' frames too.
 var haveTiles = sync.OnceValue(func() bool {
 	const archPrctl, requestPermission, tileData = 158, 0x1023, 18

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// haveTiles reports whether the processors have BFMMLA, of which the kernel tells every process when it starts.
+// haveTiles reports whether the processors have BFMMLA, of which the kernel tells every process
+// when it starts.
 var haveTiles = sync.OnceValue(func() bool {
 	const hardware2, bf16 = 26, 1 << 14 // AT_HWCAP2, HWCAP2_BF16
 	vector, err := unix.Auxv()

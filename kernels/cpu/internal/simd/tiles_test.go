@@ -27,7 +27,8 @@ type packed struct {
 	steps  int
 }
 
-// packLines makes lines of some depth that next draws, in either type and either order in memory, with gaps, and packs them.
+// packLines makes lines of some depth that next draws, in either type and either order in memory,
+// with gaps, and packs them.
 func packLines(lines, depth int, single, alongDepth, pairs bool, next func() float64) packed {
 	m := Tiled{Float32: single, LineStep: depth + 3, DepthStep: 1, Depth: depth}
 	if !alongDepth {
@@ -63,8 +64,8 @@ func packLines(lines, depth int, single, alongDepth, pairs bool, next func() flo
 	return p
 }
 
-// multiplyPacked is the product of some rows and some columns, one call for the first steps of the depth and, with accumulate,
-// one for the others.
+// multiplyPacked is the product of some rows and some columns, one call for the first steps of the
+// depth and, with accumulate, one for the others.
 func multiplyPacked(a, b packed, first int) (c []float32, stride int) {
 	rows, blocks := len(a.blocks)/(a.steps*TileStep), len(b.blocks)/(b.steps*TileStep)
 	stride = blocks*TileLines + 5
@@ -77,7 +78,8 @@ func multiplyPacked(a, b packed, first int) (c []float32, stride int) {
 	return c, stride
 }
 
-// Products of small whole numbers are exact, whatever the order of the sums: each number must be where it belongs.
+// Products of small whole numbers are exact, whatever the order of the sums: each number must be
+// where it belongs.
 func TestTileProductOfWholeNumbers(t *testing.T) {
 	withTiles(t)
 	for _, s := range []struct{ rows, columns, depth, first int }{{32, 32, 32, 1}, {32, 96, 160, 2}, {7, 33, 45, 1}, {17, 70, 31, 1}, {25, 64, 256, 5}, {75, 70, 160, 3}} {
@@ -109,8 +111,9 @@ func TestTileProductOfWholeNumbers(t *testing.T) {
 	}
 }
 
-// Rounding each of a sum's additions, in float32, leaves a mean error that is a share of 2⁻²⁴ of the sum times the root of the depth: seen
-// are 0.10 to 0.13 where they are rounded to nearest, and 0.14 to 0.18 by BFMMLA. Ten times that fails.
+// Rounding each of a sum's additions, in float32, leaves a mean error that is a share of 2⁻²⁴ of
+// the sum times the root of the depth: seen are 0.10 to 0.13 where they are rounded to nearest, and
+// 0.14 to 0.18 by BFMMLA. Ten times that fails.
 func TestTileProductRounding(t *testing.T) {
 	withTiles(t)
 	for _, depth := range []int{64, 256, 1024} {

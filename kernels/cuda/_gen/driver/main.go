@@ -1,5 +1,5 @@
-// Lists the functions of NVIDIA's driver in driver/library_functions.h, from the library that a CUDA Toolkit has to link with. Run it
-// in the package's folder:
+// Lists the functions of NVIDIA's driver in driver/library_functions.h, from the library that a
+// CUDA Toolkit has to link with. Run it in the package's folder:
 //
 //	go run ./_gen/driver /usr/local/cuda/lib64/stubs/libcuda.so
 //

@@ -5,15 +5,15 @@
 //
 //	go generate -tags gpu ./kernels/cuda
 //
-// It needs nvcc of the CUDA Toolkit 12.4, in the PATH or as $NVCC: the PTX of a release runs on every
-// driver since that release's, and the same release makes the same bytes on every machine. Where nvcc
-// does not take the machine's C++ compiler, name an older one in NVCC_PREPEND_FLAGS, as in
-// '-ccbin g++-12'. To pack what has changed it needs zstd, since no compressor in Go reaches what
-// zstd's highest levels do.
+// It needs nvcc of the CUDA Toolkit 12.4, in the PATH or as $NVCC: the PTX of a release runs on
+// every driver since that release's, and the same release makes the same bytes on every machine.
+// Where nvcc does not take the machine's C++ compiler, name an older one in NVCC_PREPEND_FLAGS, as
+// in '-ccbin g++-12'. To pack what has changed it needs zstd, since no compressor in Go reaches
+// what zstd's highest levels do.
 //
 // A module keeps the digest of what it was compiled from. A module whose digest is that of the
-// sources is left as it is; -all compiles it too. A family is packed anew only where a module's text
-// has changed: two versions of zstd may pack the same text differently.
+// sources is left as it is; -all compiles it too. A family is packed anew only where a module's
+// text has changed: two versions of zstd may pack the same text differently.
 package main
 
 import (
@@ -115,8 +115,8 @@ func unpack(library *ptx.Library) (map[string]ptx.Module, error) {
 	return modules, nil
 }
 
-// pack writes the families of the listed modules, in the order of the list, and removes the families
-// that have none.
+// pack writes the families of the listed modules, in the order of the list, and removes the
+// families that have none.
 func pack(library *ptx.Library, modules []module, compiled map[string]ptx.Module) error {
 	families := map[string][]ptx.Module{}
 	for _, m := range modules {
@@ -203,8 +203,8 @@ func compiler() (string, error) {
 	return nvcc, nil
 }
 
-// list asks the package's tables which modules there are. They stand in files that need neither C nor a GPU, so they are
-// copied beside a main function that prints them.
+// list asks the package's tables which modules there are. They stand in files that need neither C
+// nor a GPU, so they are copied beside a main function that prints them.
 func list() ([]module, error) {
 	folder, err := os.MkdirTemp("_gen/ptx", "list")
 	if err != nil {

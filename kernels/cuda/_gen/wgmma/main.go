@@ -1,5 +1,6 @@
-// Command wgmma writes src/wgmma.cuh: Hopper's warpgroup matrix product as one C++ function for each width. The
-// instruction names every accumulator register in its text, so each width needs a text of its own.
+// Command wgmma writes src/wgmma.cuh: Hopper's warpgroup matrix product as one C++ function for
+// each width. The instruction names every accumulator register in its text, so each width needs a
+// text of its own.
 //
 //	go run ./kernels/cuda/_gen/wgmma > kernels/cuda/src/wgmma.cuh
 package main

@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// decay emits e^x for x ≤ 0 without the error of x·log2(e), which grows with x: what that product loses to rounding
-// is added to the power by its derivative.
+// decay emits e^x for x ≤ 0 without the error of x·log2(e), which grows with x: what that product
+// loses to rounding is added to the power by its derivative.
 type decay struct {
 	exponential
 	log2e, log2eRest, ln2 Op
@@ -39,8 +39,8 @@ func (d decay) of(x, rest reg.VecVirtual) reg.VecVirtual {
 	return power
 }
 
-// logistic emits σ(x) = 1/(1 + e⁻ˣ) and 1 − σ(x) = σ(−x), both without cancellation: with e = e^−|x|, they are 1/(1 + e)
-// and e/(1 + e), the greater one being σ(x) if x is positive.
+// logistic emits σ(x) = 1/(1 + e⁻ˣ) and 1 − σ(x) = σ(−x), both without cancellation: with e =
+// e^−|x|, they are 1/(1 + e) and e/(1 + e), the greater one being σ(x) if x is positive.
 type logistic struct {
 	target
 	decay             decay
@@ -64,9 +64,9 @@ func (l logistic) of(x reg.VecVirtual) (sigma, rest reg.VecVirtual) {
 	return l.ifNegative(x, small, great), l.ifNegative(x, great, small)
 }
 
-// normal emits the distribution function of the normal distribution, Φ(x), and e^(−x²/2). The upper tail 1 − Φ(a) of
-// a = |x| is e^(−a²/2)·r((a − k)/(a + k))/(a + k) with a polynomial r; no subtraction is left but from 1, in the half
-// where that is harmless.
+// normal emits the distribution function of the normal distribution, Φ(x), and e^(−x²/2). The upper
+// tail 1 − Φ(a) of a = |x| is e^(−a²/2)·r((a − k)/(a + k))/(a + k) with a polynomial r; no
+// subtraction is left but from 1, in the half where that is harmless.
 type normal struct {
 	target
 	decay                             decay
@@ -74,8 +74,8 @@ type normal struct {
 	coefficients                      []Op
 }
 
-// Polynomials of least greatest relative error for r, with k = 4 up to a = 14.5, and k = 5 up to a = 39, beyond which
-// e^(−a²/2) is zero. They are off by 8.7e-9 and 1.7e-16.
+// Polynomials of least greatest relative error for r, with k = 4 up to a = 14.5, and k = 5 up to a
+// = 39, beyond which e^(−a²/2) is zero. They are off by 8.7e-9 and 1.7e-16.
 var (
 	tail32 = []float64{0.75528513539, -0.60789658827, 0.38713690111, -0.18652344156, 0.060403830936, -0.0075252707137,
 		-0.0035125531438, 0.0015699226073, 0.00017935282035, -0.00013197218995}
@@ -127,7 +127,8 @@ func (n normal) of(x reg.VecVirtual) (phi, density reg.VecVirtual) {
 	return n.ifNegative(x, r, above), density
 }
 
-// activation is what a kernel needs to know of one: act(x), or act(x) and act'(x). It is made outside of loops.
+// activation is what a kernel needs to know of one: act(x), or act(x) and act'(x). It is made
+// outside of loops.
 type activation func(x reg.VecVirtual, slope bool) (y, dydx reg.VecVirtual)
 
 func (t target) silu() activation {
@@ -172,7 +173,8 @@ func (t target) geluTanh() activation {
 	}
 }
 
-// saturated is an x from which on GELU's slope is exactly 0 or 1, however great the square is taken to be.
+// saturated is an x from which on GELU's slope is exactly 0 or 1, however great the square is taken
+// to be.
 const saturated = 1e4
 
 func (t target) geluErf() activation {
@@ -334,7 +336,8 @@ func (t target) either(single, double float64) float64 {
 // signBit is a constant with nothing but the sign's bit.
 func (t target) signBit() Op { return t.constantBits(1 << (8*t.size() - 1)) }
 
-// constantInMemory is a constant that takes no register, of which these kernels have fewer than constants.
+// constantInMemory is a constant that takes no register, of which these kernels have fewer than
+// constants.
 func (t target) constantInMemory(x float64) Op {
 	bits := uint64(math.Float32bits(float32(x)))
 	if t.double {

@@ -16,8 +16,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd/_gen/neon"
 )
 
-// signature is a kernel as it was declared, T being the element type, and the functions that it was emitted as. The generic
-// form of a kernel, which chooses between them, follows from this.
+// signature is a kernel as it was declared, T being the element type, and the functions that it was
+// emitted as. The generic form of a kernel, which chooses between them, follows from this.
 type signature struct {
 	name, parameters string
 	typed            bool // its variants differ by the element type

@@ -6,9 +6,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// philox computes as many counters at a time as a vector has 32-bit lanes, the even and the odd lanes in a vector
-// each: in 64-bit lanes, of which VPMULUDQ multiplies the lower halves. What the upper halves hold is never looked at.
-// Only then are the halves joined and the four words of each counter, which lie in four vectors, brought together.
+// philox computes as many counters at a time as a vector has 32-bit lanes, the even and the odd
+// lanes in a vector each: in 64-bit lanes, of which VPMULUDQ multiplies the lower halves. What the
+// upper halves hold is never looked at. Only then are the halves joined and the four words of each
+// counter, which lie in four vectors, brought together.
 func philox(t target) {
 	const rounds = 7 // kernels.DropoutRounds
 	t.untyped("philox", "(n int, numbers *uint16, key, counter *uint32)",
@@ -16,7 +17,8 @@ func philox(t target) {
 	n, words, key, counter := integer("n"), integer("numbers"), integer("key"), integer("counter")
 	parallel := t.bytes() / 4
 	wide := target{avx512: t.avx512, double: true}
-	// Lane 4l+r of the words is stored in part l of vector r, so that is where this counter is computed.
+	// Lane 4l+r of the words is stored in part l of vector r, so that is where this counter is
+	// computed.
 	places := [2][]uint64{}
 	for lane := range parallel {
 		places[lane%2] = append(places[lane%2], uint64(lane%4*parallel/4+lane/4))
@@ -123,7 +125,8 @@ func (t target) xorBoth(x, y, to Op) {
 	}
 }
 
-// keep multiplies the elements whose number is not below the threshold and writes zeros for the others.
+// keep multiplies the elements whose number is not below the threshold and writes zeros for the
+// others.
 func keep(t target) {
 	t.function("keep", "(n int, to, from *T, numbers *uint16, threshold uint32, scale T)",
 		"applies random numbers to n elements, a multiple of the lanes.")

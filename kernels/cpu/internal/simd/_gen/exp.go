@@ -8,9 +8,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Polynomials for 2^f, lowest power first, whose greatest relative error is the least possible with the first
-// coefficient fixed at 1, so that 2^0 is exactly 1. Evaluated in their own type the error stays below 1.5·2⁻²³ and
-// 1.5·2⁻⁵².
+// Polynomials for 2^f, lowest power first, whose greatest relative error is the least possible with
+// the first coefficient fixed at 1, so that 2^0 is exactly 1. Evaluated in their own type the error
+// stays below 1.5·2⁻²³ and 1.5·2⁻⁵².
 var (
 	unit32    = []float64{1, 0.6931513117, 0.2401644504, 0.0557999131, 0.009017030118, 0.001867130136} // f in [0, 1]
 	centred32 = []float64{1, 0.6931469776, 0.2402224209, 0.05550733706, 0.00967151258, 0.001326474231} // f in [−½, ½]
@@ -74,8 +74,8 @@ func (e exponential) of(x reg.VecVirtual) reg.VecVirtual {
 	return power
 }
 
-// polynomial evaluates by Horner's rule. A tree of shorter chains is no faster: the exponentials of other vectors fill
-// the waits.
+// polynomial evaluates by Horner's rule. A tree of shorter chains is no faster: the exponentials of
+// other vectors fill the waits.
 func (t target) polynomial(coefficients []Op, f, to reg.VecVirtual) {
 	last := len(coefficients) - 1
 	t.copy(coefficients[last], to)
@@ -84,9 +84,10 @@ func (t target) polynomial(coefficients []Op, f, to reg.VecVirtual) {
 	}
 }
 
-// splitter emits x = n + f with n whole and |f| ≤ ½, and 2^n. Adding a number so large that its last bit counts ones
-// rounds x, and leaves n in the low bits of the sum; the exponent's bias is part of that number. Where x is too low
-// for a normal 2^n, n is such that the bits of 2^n are those of 0.
+// splitter emits x = n + f with n whole and |f| ≤ ½, and 2^n. Adding a number so large that its
+// last bit counts ones rounds x, and leaves n in the low bits of the sum; the exponent's bias is
+// part of that number. Where x is too low for a normal 2^n, n is such that the bits of 2^n are
+// those of 0.
 type splitter struct {
 	target
 	lowest, shifter Op
@@ -115,7 +116,8 @@ func (s splitter) of(x reg.VecVirtual) (f, power reg.VecVirtual) {
 	return x, shifted
 }
 
-// hyperbolic emits tanh without cancellation: with e = 2^(−2·log2(e)·|y|) − 1, computed as such, it is −e/(2 + e).
+// hyperbolic emits tanh without cancellation: with e = 2^(−2·log2(e)·|y|) − 1, computed as such, it
+// is −e/(2 + e).
 type hyperbolic struct {
 	target
 	split                splitter

@@ -19,11 +19,12 @@ type product struct {
 	panel            Mem           // where the panel of B starts
 }
 
-// gemm holds a block of C in registers and adds a row of B times a column of A to it at every step: a vector of B is
-// loaded once for all rows of the block, an element of A once for all its vectors. The panels of B are the outer loop, so
-// that they stay near while the rows of A go by. AVX-512 has registers for six rows across two panels at a time; that
-// takes a sixth fewer instructions for each sum than eight rows of one panel, and a core issues hardly more of them than
-// it needs, the less when a neighbour shares it.
+// gemm holds a block of C in registers and adds a row of B times a column of A to it at every step:
+// a vector of B is loaded once for all rows of the block, an element of A once for all its vectors.
+// The panels of B are the outer loop, so that they stay near while the rows of A go by. AVX-512 has
+// registers for six rows across two panels at a time; that takes a sixth fewer instructions for
+// each sum than eight rows of one panel, and a core issues hardly more of them than it needs, the
+// less when a neighbour shares it.
 func gemm(t target) {
 	t.function("gemm", "(m, nv, k int, a *T, rs, cs int, b *T, ldb, bp int, c *T, ldc int, accumulate bool)", "is Gemm.")
 	p := product{target: t, rs: t.stride("rs"), cs: t.stride("cs"), ldb: t.stride("ldb"), rs3: GP64()}
@@ -57,8 +58,8 @@ func gemm(t target) {
 	ret()
 }
 
-// width is a number of vectors, and the numbers of rows that blocks of so many vectors have: as many as there are
-// registers for, then what is left.
+// width is a number of vectors, and the numbers of rows that blocks of so many vectors have: as
+// many as there are registers for, then what is left.
 type width struct {
 	vectors int
 	rows    []int
@@ -73,14 +74,16 @@ func widths(t target) []width {
 	return []width{{2, []int{6, 4, 2, 1}}, {1, []int{6, 4, 2, 1}}}
 }
 
-// block computes blocks of C of so many rows and vectors, as long as there are rows for it, or one at most.
+// block computes blocks of C of so many rows and vectors, as long as there are rows for it, or one
+// at most.
 func (p product) block(rows, vectors int, repeat bool) {
 	label := func(name string) string { return fmt.Sprintf("%s%dx%d", name, rows, vectors) }
 	Label(label("block"))
 	CMPQ(p.rows, Imm(uint64(rows)))
 	JLT(LabelRef(label("end")))
 
-	// The sums of a small block wait for one another unless the steps of a round have sums of their own.
+	// The sums of a small block wait for one another unless the steps of a round have sums of their
+	// own.
 	chains := 1
 	for chains < unroll && 2*chains*rows*vectors <= 8 {
 		chains *= 2

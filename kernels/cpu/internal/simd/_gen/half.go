@@ -87,8 +87,9 @@ func halfDots(t target, h half) {
 	ret()
 }
 
-// halfCombine keeps four vectors of c in registers while the rows go by. Meanwhile it asks for the same columns of as many rows behind
-// them, which the next call mostly reads: few lines of a row of this one come from memory before the processor expects more.
+// halfCombine keeps four vectors of c in registers while the rows go by. Meanwhile it asks for the
+// same columns of as many rows behind them, which the next call mostly reads: few lines of a row of
+// this one come from memory before the processor expects more.
 func halfCombine(t target, h half) {
 	t.untyped("combine"+h.name, "(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool)", "is HalfCombine of whole vectors.")
 	n, a, lda, step, c := integer("n"), integer("a"), halfStride("lda"), t.stride("step"), integer("c")

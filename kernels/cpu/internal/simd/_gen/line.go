@@ -9,8 +9,8 @@ import (
 // line is a parameter that points to a single row.
 func (t target) line(pointer string) tile { return tile{pointer: integer(pointer)} }
 
-// eachVector emits the loop over the vectors of a row of n elements, n being a parameter of at least 1. Everything that
-// the body needs from outside must have been made before.
+// eachVector emits the loop over the vectors of a row of n elements, n being a parameter of at
+// least 1. Everything that the body needs from outside must have been made before.
 func (t target) eachVector(body func(v access)) {
 	full, count, used, i := integer("n"), GP64(), GP64(), GP64()
 	MOVQ(full, count)

@@ -1,6 +1,7 @@
-// Command _gen writes the assembly of package simd: one family of kernels a run, every kernel of it for both
-// instruction sets of amd64 and both element types. With -neon it writes all that there is for arm64, see package neon, and with
-// -dispatch the Go functions that choose between these. The go:generate lines of that package call it.
+// Command _gen writes the assembly of package simd: one family of kernels a run, every kernel of it
+// for both instruction sets of amd64 and both element types. With -neon it writes all that there is
+// for arm64, see package neon, and with -dispatch the Go functions that choose between these. The
+// go:generate lines of that package call it.
 package main
 
 import (

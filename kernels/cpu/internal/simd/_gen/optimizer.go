@@ -2,9 +2,9 @@ package main
 
 import . "github.com/mmcloughlin/avo/build"
 
-// Moments that no gradient feeds shrink with every step, those of a word that is not seen for one, until they are
-// below the smallest normal number. That is why these kernels flush. The gradients are called dw here, for g is a
-// register to the assembler.
+// Moments that no gradient feeds shrink with every step, those of a word that is not seen for one,
+// until they are below the smallest normal number. That is why these kernels flush. The gradients
+// are called dw here, for g is a register to the assembler.
 
 func adamw(t target) {
 	t.function("adamw", "(n int, w, dw, m, v *T, scale, rest1, beta2, rest2, root, epsilon, decay, rate T)", "is AdamW.")
@@ -79,7 +79,8 @@ func lion(t target) {
 	w, g, m := t.line("w"), t.line("dw"), t.line("m")
 	scale, beta1, rest1, beta2, rest2 := t.scalar("scale"), t.scalar("beta1"), t.scalar("rest1"), t.scalar("beta2"), t.scalar("rest2")
 	decay, rate := t.scalar("decay"), t.scalar("rate")
-	// The sign is what is left of a number that is multiplied by the inverse of the smallest normal one and cut at ±1.
+	// The sign is what is left of a number that is multiplied by the inverse of the smallest normal
+	// one and cut at ±1.
 	large := t.constantInMemory(t.either(0x1p126, 0x1p1022))
 	one, minusOne := t.constantInMemory(1), t.constantInMemory(-1)
 	t.eachVector(func(a access) {

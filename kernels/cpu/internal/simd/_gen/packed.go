@@ -19,7 +19,8 @@ type code struct {
 
 const blockElements = 32
 
-// nibbles are codes of four bits: byte j of a block has element j in its low half and j+16 in the other. A table says what they mean.
+// nibbles are codes of four bits: byte j of a block has element j in its low half and j+16 in the
+// other. A table says what they mean.
 var nibbles = code{"Nibbles", "table *float32, ", blockElements / 2, func(t target) func(Mem, int, reg.VecVirtual) {
 	table := integer("table")
 	low := t.vector()

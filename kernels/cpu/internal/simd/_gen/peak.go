@@ -6,7 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// peakChains is the number of independent sums, as package simd's constant says: more than latency times units.
+// peakChains is the number of independent sums, as package simd's constant says: more than latency
+// times units.
 const peakChains = 12
 
 func peak(t target) {

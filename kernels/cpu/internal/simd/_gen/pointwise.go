@@ -9,9 +9,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// pointwise emits a kernel that computes each element of a tile from those of other tiles at the same place. Of each of these a
-// parameter masks the number of the column: −1, or 0 for one that has the same vector in all of its columns. prepare makes what
-// the operation needs outside of the loops.
+// pointwise emits a kernel that computes each element of a tile from those of other tiles at the
+// same place. Of each of these a parameter masks the number of the column: −1, or 0 for one that
+// has the same vector in all of its columns. prepare makes what the operation needs outside of the
+// loops.
 func (t target) pointwise(name, inputs string, prepare func() func(x []reg.VecVirtual) reg.VecVirtual) {
 	var parameters strings.Builder
 	for _, in := range inputs {
@@ -96,7 +97,8 @@ type power struct {
 func (t target) power() power {
 	p := power{t.decay(), t.constantInMemory(t.either(88.72283, 709.782712893384)), t.constantInMemory(t.either(-110, -750)), t.constantInMemory(math.Inf(1))}
 	if !t.avx512 {
-		// 2^n is computed as half of it, which is a number where e^x is one, and doubled in the end.
+		// 2^n is computed as half of it, which is a number where e^x is one, and doubled in the
+		// end.
 		bias, mantissa := t.either(126, 1022), t.either(23, 52)
 		p.split = splitter{t, t.constant(-bias), t.constant(1.5*math.Exp2(mantissa) + bias)}
 	}

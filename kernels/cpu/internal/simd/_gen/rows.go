@@ -13,8 +13,8 @@ type tile struct{ pointer, stride reg.GPVirtual }
 
 func (t target) tile(pointer, stride string) tile { return tile{integer(pointer), t.stride(stride)} }
 
-// sweep emits the loops over rows and over the vectors of a row. The parameters rows and n, both at least 1, say how
-// many.
+// sweep emits the loops over rows and over the vectors of a row. The parameters rows and n, both at
+// least 1, say how many.
 type sweep struct {
 	target
 	tiles []tile
@@ -150,7 +150,8 @@ func dots(t target) {
 	ret()
 }
 
-// dotsWithOne takes four rows at once, so that b is loaded once for them and their sums do not wait for each other.
+// dotsWithOne takes four rows at once, so that b is loaded once for them and their sums do not wait
+// for each other.
 func dotsWithOne(t target) {
 	t.function("dotsWithOne", "(rows, n int, a *T, lda int, b, out *T)", "is Dots with one b for all rows. It sums each row as dots does.")
 	rows, full, a, lda, b, out := integer("rows"), integer("n"), integer("a"), t.stride("lda"), integer("b"), integer("out")

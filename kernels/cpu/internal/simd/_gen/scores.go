@@ -30,7 +30,8 @@ func softCap(t target) {
 	ret()
 }
 
-// alibi keeps c + i − j of a vector's columns in a register and takes the lanes off from one vector to the next.
+// alibi keeps c + i − j of a vector's columns in a register and takes the lanes off from one vector
+// to the next.
 func alibi(t target) {
 	t.function("alibi", "(rows, n int, s *T, ld int, scale, slope T, c int)", "is ALiBi.")
 	s, c := t.tile("s", "ld"), integer("c")

@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// band is the visible part of a row of scores, in elements: what is seen starts at first and ends before last. From
-// start to end are the vectors that hold it.
+// band is the visible part of a row of scores, in elements: what is seen starts at first and ends
+// before last. From start to end are the vectors that hold it.
 type band struct {
 	target
 	rows, lo, hi            Mem           // how many rows are left, and the parameters lo and hi plus the row's number
@@ -47,7 +47,8 @@ func (t target) upToVectors(r reg.GPVirtual) {
 	t.downToVectors(r)
 }
 
-// ofRow finds the band of the current row, and goes to the label empty if nothing is seen; start and end are 0 then.
+// ofRow finds the band of the current row, and goes to the label empty if nothing is seen; start
+// and end are 0 then.
 func (b *band) ofRow(empty string) {
 	b.first, b.last, b.start, b.end = GP64(), GP64(), GP64(), GP64()
 	zero := GP64()
@@ -129,8 +130,8 @@ func (t target) blend(hidden Op, mask reg.VecVirtual, m Mem, inside bool) {
 	t.store(x, m)
 }
 
-// vectors emits a loop over the vectors of the band, two a round. body is given the element and which of the two it
-// is.
+// vectors emits a loop over the vectors of the band, two a round. body is given the element and
+// which of the two it is.
 func (b *band) vectors(label string, body func(i reg.GPVirtual, offset, which int)) {
 	i, pairs := GP64(), GP64()
 	MOVQ(b.start, i)
@@ -151,8 +152,8 @@ func (b *band) vectors(label string, body func(i reg.GPVirtual, offset, which in
 	Label(label + "End")
 }
 
-// softmax goes through all rows for their maxima, and then through all rows for the exponentials and their sums: the
-// steps of one row wait for one another, those of different rows do not.
+// softmax goes through all rows for their maxima, and then through all rows for the exponentials
+// and their sums: the steps of one row wait for one another, those of different rows do not.
 func softmax(t target) {
 	t.function("softmax", "(rows, n int, s *T, lds int, m, l *T, o *T, ldo, d int, scale T, lo, hi int)", "is Softmax.")
 	restore := flushing()
@@ -220,7 +221,8 @@ func softmax(t target) {
 			at := t.element(s, i)
 			at.Disp = offset
 			x := t.vector()
-			// The product is rounded as the maximum was, so that the greatest x is 0 at any magnitude.
+			// The product is rounded as the maximum was, so that the greatest x is 0 at any
+			// magnitude.
 			t.mul(at, scale, x)
 			t.sub(most, x, x)
 			p := exp.of(x)

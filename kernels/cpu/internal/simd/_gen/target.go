@@ -11,9 +11,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// target is what a kernel is emitted for: an instruction set (AVX2 with FMA, or AVX-512) and an element type (float32,
-// or float64 when double). Its methods are instructions that pick the right form of themselves; as everywhere in Go's
-// assembly, the destination comes last.
+// target is what a kernel is emitted for: an instruction set (AVX2 with FMA, or AVX-512) and an
+// element type (float32, or float64 when double). Its methods are instructions that pick the right
+// form of themselves; as everywhere in Go's assembly, the destination comes last.
 type target struct {
 	avx512, double bool
 	units          bool // AMX is there too, and AVX512_BF16 with it
@@ -87,8 +87,9 @@ func ret() {
 	RET()
 }
 
-// flushing emits what makes the processor take numbers below the smallest normal one for zero, until restore: each of
-// them would cost it more than a hundred cycles, here and in the products that follow.
+// flushing emits what makes the processor take numbers below the smallest normal one for zero,
+// until restore: each of them would cost it more than a hundred cycles, here and in the products
+// that follow.
 func flushing() (restore func()) {
 	const flushToZero, denormalsAreZero = 1 << 15, 1 << 6
 	before := AllocLocal(8)
@@ -194,8 +195,8 @@ func (t target) compareScalar(x, y Op) {
 	}
 }
 
-// reduce folds the lanes of a vector with one of the operations above and gives the result in the lowest lane. The
-// vector is lost.
+// reduce folds the lanes of a vector with one of the operations above and gives the result in the
+// lowest lane. The vector is lost.
 func (t target) reduce(v reg.VecVirtual, fold func(x, y, to Op)) reg.VecVirtual {
 	y, x, other := YMM(), XMM(), XMM()
 	if t.avx512 {
@@ -215,8 +216,9 @@ func (t target) reduce(v reg.VecVirtual, fold func(x, y, to Op)) reg.VecVirtual 
 	return x
 }
 
-// constant is a number in all lanes, as the first operand of an instruction. With AVX-512 that is a register, set
-// here: call it outside of loops. AVX2 has no registers to spare and takes it from memory at no cost.
+// constant is a number in all lanes, as the first operand of an instruction. With AVX-512 that is a
+// register, set here: call it outside of loops. AVX2 has no registers to spare and takes it from
+// memory at no cost.
 func (t target) constant(x float64) Op {
 	bits := uint64(math.Float32bits(float32(x)))
 	if t.double {
@@ -264,7 +266,8 @@ func (t target) moved(x Op) reg.VecVirtual {
 
 var tables = map[string]Mem{}
 
-// table is memory that holds the given bit patterns, each of an element's size. Equal tables are one.
+// table is memory that holds the given bit patterns, each of an element's size. Equal tables are
+// one.
 func (t target) table(elements ...uint64) Mem {
 	key := fmt.Sprint(t.size(), elements)
 	if m, ok := tables[key]; ok {
@@ -282,7 +285,8 @@ func (t target) table(elements ...uint64) Mem {
 	return m
 }
 
-// lowestLanes is a vector whose count lowest lanes are all ones, the others zero; 0 ≤ count ≤ lanes. count is lost.
+// lowestLanes is a vector whose count lowest lanes are all ones, the others zero; 0 ≤ count ≤
+// lanes. count is lost.
 func (t target) lowestLanes(count reg.GPVirtual) reg.VecVirtual {
 	edge := make([]uint64, 2*t.lanes())
 	for i := range t.lanes() {

@@ -11,13 +11,14 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// The matrix units of AMX hold eight tiles of 16 rows of 64 bytes. One instruction multiplies a tile of A, 16 rows of 32 numbers, with
-// a tile of B, 16 pairs of numbers of 16 columns, and adds to a tile of C, 16×16 in float32. Neither Go's assembler nor avo
-// knows these instructions, so their bytes are written here, as Intel's manual has them. avo does not see the registers that
+// The matrix units of AMX hold eight tiles of 16 rows of 64 bytes. One instruction multiplies a
+// tile of A, 16 rows of 32 numbers, with a tile of B, 16 pairs of numbers of 16 columns, and adds
+// to a tile of C, 16×16 in float32. Neither Go's assembler nor avo knows these instructions, so
+// their bytes are written here, as Intel's manual has them. avo does not see the registers that
 // they use: kernels with tiles use the processor's own names throughout.
 
-// vex emits an instruction with a three-byte VEX prefix from the map 0F38, with W0 and L0. third is the register of the prefix, r, x and b
-// the highest bits of those behind it.
+// vex emits an instruction with a three-byte VEX prefix from the map 0F38, with W0 and L0. third is
+// the register of the prefix, r, x and b the highest bits of those behind it.
 func vex(prefix, opcode, third, r, x, b byte, rest ...byte) {
 	code := append([]byte{0xc4, (1-r)<<7 | (1-x)<<6 | (1-b)<<5 | 2, (15-third)<<3 | prefix, opcode}, rest...)
 	for _, c := range code {
@@ -33,7 +34,8 @@ func number(r reg.Physical) (low, high byte) {
 	return byte(r.PhysicalIndex()) & 7, byte(r.PhysicalIndex()) >> 3
 }
 
-// loadTile and storeTile move a tile whose rows lie step bytes apart, the first of them disp bytes behind base.
+// loadTile and storeTile move a tile whose rows lie step bytes apart, the first of them disp bytes
+// behind base.
 func loadTile(tile byte, base, step reg.Physical, disp int32) {
 	moveTile(prefixF2, tile, base, step, disp)
 }
@@ -53,7 +55,8 @@ func zeroTile(tile byte) { vex(prefixF2, 0x49, 0, 0, 0, 0, 3<<6|tile<<3) }
 // multiplyTiles adds the product of two tiles to a third.
 func multiplyTiles(a, b, c byte) { vex(prefixF3, 0x5c, b, 0, 0, 0, 3<<6|c<<3|a) }
 
-// configureTiles makes eight whole tiles, as the 64 bytes at a place say; releaseTiles gives them back.
+// configureTiles makes eight whole tiles, as the 64 bytes at a place say; releaseTiles gives them
+// back.
 func configureTiles(at reg.Physical) {
 	b, high := number(at)
 	vex(noPrefix, 0x49, 0, 0, 0, high, b)
@@ -84,8 +87,8 @@ func wholeTiles() Mem {
 	return table
 }
 
-// tileProduct holds two by two tiles of C, so that each tile that is loaded is multiplied twice. A block of A stays near while those of B
-// go by.
+// tileProduct holds two by two tiles of C, so that each tile that is loaded is multiplied twice. A
+// block of A stays near while those of B go by.
 func tileProduct() {
 	tiles.declare("tileProduct", tileProductParameters, false)
 	function("tileProduct"+tiles.set(), tileProductParameters, "is TileProduct.")
@@ -133,7 +136,8 @@ func tileProduct() {
 	loadTile(7, b, row, tileBytes)
 	loadTile(4, a, row, 0)
 	loadTile(5, a, row, tileBytes)
-	// B comes from the second-level cache, which the unit would wait for, the longer if another thread shares the core.
+	// B comes from the second-level cache, which the unit would wait for, the longer if another
+	// thread shares the core.
 	const ahead, line = 2 * stepBytes, 64
 	for i, pair := range [][2]byte{{4, 6}, {4, 7}, {5, 6}, {5, 7}} {
 		multiplyTiles(pair[0], pair[1], byte(i))
@@ -168,7 +172,8 @@ func tileProduct() {
 
 const tileProductParameters = "(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool)"
 
-// tiles is what the kernels of the matrix units are emitted for: every processor that has these has AVX-512.
+// tiles is what the kernels of the matrix units are emitted for: every processor that has these has
+// AVX-512.
 var tiles = target{avx512: true}
 
 // tileRows makes tiles of 16 rows, whose numbers lie end to end.
@@ -254,7 +259,8 @@ func blockOfPairs() {
 	function("blockOfPairs"+tiles.set(), "(steps int, src *uint16, stride int, dst *uint16)", "makes blocks of pairs of whole steps.")
 	src, stride, dst, steps := integer("src"), integer("stride"), integer("dst"), integer("steps")
 	SHLQ(Imm(1), stride)
-	// Of four lanes that hold columns 0 to 3, 8 to 11, … of a pair of rows, and those between: those of the first tile, and of the second.
+	// Of four lanes that hold columns 0 to 3, 8 to 11, … of a pair of rows, and those between:
+	// those of the first tile, and of the second.
 	var order [2]reg.VecVirtual
 	for tile := range order {
 		table := GLOBL(fmt.Sprintf("tileLanes%d", tile), attr.RODATA|attr.NOPTR)
@@ -303,8 +309,9 @@ func startTiles(name, element string, size int) (src, stride, dst, steps reg.GPV
 	return src, stride, dst, steps
 }
 
-// withUnits is what kernels are emitted for that round as processors with matrix units do by themselves: to nearest, and numbers below the
-// smallest normal one to zero, which is what the units take these for.
+// withUnits is what kernels are emitted for that round as processors with matrix units do by
+// themselves: to nearest, and numbers below the smallest normal one to zero, which is what the
+// units take these for.
 var withUnits = target{avx512: true, units: true}
 
 // roundTwo rounds two vectors of float32 to one of bfloat16, the lower half of it first.
@@ -392,7 +399,8 @@ func startNative(name string) (src, stride, dst, steps reg.Register) {
 	return src, stride, dst, steps
 }
 
-// rounding returns what rounds float32 to bfloat16 in the lower halves of the lanes, to nearest and NaN to a quiet NaN.
+// rounding returns what rounds float32 to bfloat16 in the lower halves of the lanes, to nearest and
+// NaN to a quiet NaN.
 func (t target) rounding() func(reg.VecVirtual) reg.VecVirtual {
 	one, most, quiet := t.constantBits(1), t.constantBits(0x7fff), t.constantBits(0x40)
 	return func(x reg.VecVirtual) reg.VecVirtual {

@@ -8,8 +8,8 @@ import (
 
 const transposeParameters = "(blockRows, blockCols int, src *T, lds int, dst *T, ldd int)"
 
-// transpose32 goes block by block of 8×8: the loads put rows i and i+4 side by side in a register, so that
-// interleaving within 128-bit halves is all that is left to do.
+// transpose32 goes block by block of 8×8: the loads put rows i and i+4 side by side in a register,
+// so that interleaving within 128-bit halves is all that is left to do.
 func transpose32() {
 	t := target{}
 	t.function("transpose", transposeParameters, "stores the transpose of blockRows×blockCols blocks of 8×8.")
@@ -63,8 +63,8 @@ func transpose64() {
 	})
 }
 
-// transpose emits the loops over blocks, whose side is a power of two up to 8. block is given the places of the rows
-// of a block in the source and in the destination.
+// transpose emits the loops over blocks, whose side is a power of two up to 8. block is given the
+// places of the rows of a block in the source and in the destination.
 func (t target) transpose(side int, block func(src, dst func(i int) Mem)) {
 	rows, src, dst := integer("blockRows"), integer("src"), integer("dst")
 	lds, ldd := t.stride("lds"), t.stride("ldd")

@@ -19,12 +19,12 @@ import (
 const (
 	growth = 4096     // times what the file has, beside
 	ground = 16 << 20 // bytes
-	// rowsOfByte is how many rows a byte can have, that are null or the same, and leastRows how many
-	// there can be beside.
+	// rowsOfByte is how many rows a byte can have, that are null or the same, and leastRows how
+	// many there can be beside.
 	rowsOfByte = 1024
 	leastRows  = 1 << 20
-	// maxFooter, maxPage and maxValues bound what is in memory at once: bytes of metadata, bytes of a
-	// page, and its texts.
+	// maxFooter, maxPage and maxValues bound what is in memory at once: bytes of metadata, bytes of
+	// a page, and its texts.
 	maxFooter = 64 << 20
 	maxPage   = 256 << 20
 	maxValues = 1 << 24

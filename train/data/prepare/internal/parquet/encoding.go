@@ -37,7 +37,8 @@ func cutLevels(content []byte) (levels, rest []byte, err error) {
 	return levels, rest, nil
 }
 
-// hybrid is numbers of some bits each, in runs of one number and in groups of eight that are packed.
+// hybrid is numbers of some bits each, in runs of one number and in groups of eight that are
+// packed.
 type hybrid struct {
 	rest  []byte
 	width int

@@ -13,7 +13,8 @@ import (
 	"github.com/stheno-ml/stheno/train/data/prepare/internal/parquet"
 )
 
-// field is a number of a struct, in Thrift's compact protocol, whose id is one more than that before.
+// field is a number of a struct, in Thrift's compact protocol, whose id is one more than that
+// before.
 func field(n int64) []byte { return binary.AppendVarint([]byte{0x16}, n) }
 
 func join(parts ...[]byte) (all []byte) {

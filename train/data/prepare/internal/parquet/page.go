@@ -117,8 +117,8 @@ func readHeader(t *thrift) *pageHeader {
 	return h
 }
 
-// field reads a field of the header of a data page of version 1, a dictionary page, or a data page of
-// version 2: 5, 7 and 8.
+// field reads a field of the header of a data page of version 1, a dictionary page, or a data page
+// of version 2: 5, 7 and 8.
 func (h *pageHeader) field(t *thrift, of, id int64, kind byte) {
 	const version2 = 8
 	switch {

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// thrift reads values in Thrift's compact protocol. Its first error ends it: what is read after that
-// is zero.
+// thrift reads values in Thrift's compact protocol. Its first error ends it: what is read after
+// that is zero.
 type thrift struct {
 	rest  []byte
 	depth int

@@ -131,7 +131,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What a template must not do is an error, and one that comes: what has no bound would never end here.
+// What a template must not do is an error, and one that comes: what has no bound would never end
+// here.
 func TestHostile(t *testing.T) {
 	const (
 		many  = "{% for i in range(90000) %}"
@@ -183,7 +184,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// FuzzTemplate parses and renders anything. Nothing panics, and a template that renders does so twice alike.
+// FuzzTemplate parses and renders anything. Nothing panics, and a template that renders does so
+// twice alike.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range []string{
 		"{% for m in messages %}{{ loop.index }}{{ m['role'] | upper }}{% else %}-{% endfor %}",

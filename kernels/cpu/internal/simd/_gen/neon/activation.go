@@ -2,8 +2,9 @@ package neon
 
 import "math"
 
-// decay emits e^x for x ≤ 0 without the error of x·log2(e), which grows with x: what that product loses to rounding
-// is added to the power by its derivative. Make it outside of loops, as all of these.
+// decay emits e^x for x ≤ 0 without the error of x·log2(e), which grows with x: what that product
+// loses to rounding is added to the power by its derivative. Make it outside of loops, as all of
+// these.
 type decay struct {
 	splitter
 	log2e, log2eRest, ln2 vec
@@ -26,8 +27,8 @@ func (d decay) of(x vec, rest ...vec) vec {
 	return d.fma(power, d.mul(lost, d.ln2), power)
 }
 
-// logistic emits σ(x) = 1/(1 + e⁻ˣ) and 1 − σ(x) = σ(−x), both without cancellation: with e = e^−|x|, they are 1/(1 + e)
-// and e/(1 + e), the greater one being σ(x) if x is positive.
+// logistic emits σ(x) = 1/(1 + e⁻ˣ) and 1 − σ(x) = σ(−x), both without cancellation: with e =
+// e^−|x|, they are 1/(1 + e) and e/(1 + e), the greater one being σ(x) if x is positive.
 type logistic struct {
 	decay
 	lowest, one vec
@@ -49,16 +50,16 @@ func (l logistic) of(x vec) (sigma, rest vec) {
 // negative is a mask of the lanes less than zero.
 func (k *kernel) negative(x vec) vec { return k.greater(k.zeros(), x) }
 
-// normal emits the distribution function of the normal distribution, Φ(x), and e^(−x²/2). The upper tail 1 − Φ(a) of
-// a = |x| is e^(−a²/2)·r((a − k)/(a + k))/(a + k) with a polynomial r; no subtraction is left but from 1, in the half
-// where that is harmless.
+// normal emits the distribution function of the normal distribution, Φ(x), and e^(−x²/2). The upper
+// tail 1 − Φ(a) of a = |x| is e^(−a²/2)·r((a − k)/(a + k))/(a + k) with a polynomial r; no
+// subtraction is left but from 1, in the half where that is harmless.
 type normal struct {
 	decay
 	farthest, middle, one, minusHalf vec
 }
 
-// Polynomials of least greatest relative error for r, with k = 4 up to a = 14.5, and k = 5 up to a = 39, beyond which
-// e^(−a²/2) is zero. They are off by 8.7e-9 and 1.7e-16.
+// Polynomials of least greatest relative error for r, with k = 4 up to a = 14.5, and k = 5 up to a
+// = 39, beyond which e^(−a²/2) is zero. They are off by 8.7e-9 and 1.7e-16.
 var (
 	tail32 = []float64{0.75528513539, -0.60789658827, 0.38713690111, -0.18652344156, 0.060403830936, -0.0075252707137,
 		-0.0035125531438, 0.0015699226073, 0.00017935282035, -0.00013197218995}
@@ -88,7 +89,8 @@ func (n normal) of(x vec) (phi, density vec) {
 	return n.pick(n.negative(x), r, n.sub(n.one, r)), density
 }
 
-// activation is what a kernel needs to know of one: act(x) or, with slope, act(x) and act'(x). It is made outside of loops.
+// activation is what a kernel needs to know of one: act(x) or, with slope, act(x) and act'(x). It
+// is made outside of loops.
 type activation func(x vec, slope bool) (y, dydx vec)
 
 func (k *kernel) silu() activation {
@@ -124,7 +126,8 @@ func (k *kernel) geluTanh() activation {
 	}
 }
 
-// saturated is an x from which on GELU's slope is exactly 0 or 1, however great the square is taken to be.
+// saturated is an x from which on GELU's slope is exactly 0 or 1, however great the square is taken
+// to be.
 const saturated = 1e4
 
 func (k *kernel) geluErf() activation {

@@ -5,15 +5,15 @@ import (
 	"math/bits"
 )
 
-// The registers that a function of Go's may use as it likes: not R18, which is the system's, nor R27 to R30, which are
-// the assembler's, the goroutine's, the frame's and the caller's.
+// The registers that a function of Go's may use as it likes: not R18, which is the system's, nor
+// R27 to R30, which are the assembler's, the goroutine's, the frame's and the caller's.
 var free = map[class][]int{
 	general: {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21, 22, 23, 24, 25, 26},
 	vector:  {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31},
 }
 
-// allocate gives each register a number that no other has while both are alive. There is no spilling: what does not fit
-// is an error.
+// allocate gives each register a number that no other has while both are alive. There is no
+// spilling: what does not fit is an error.
 func (k *kernel) allocate() (number func(int) int, err error) {
 	live, err := k.liveness()
 	if err != nil {

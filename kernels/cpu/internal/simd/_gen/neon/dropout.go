@@ -1,7 +1,7 @@
 package neon
 
-// philox computes four counters at a time: each of their words in a vector of its own, so that the words of a counter have
-// to be brought together at the end.
+// philox computes four counters at a time: each of their words in a vector of its own, so that the
+// words of a counter have to be brought together at the end.
 func philox(k *kernel) {
 	const rounds = 7 // kernels.DropoutRounds
 	n, numbers, key, counter := k.integer("n"), k.integer("numbers"), k.integer("key"), k.integer("counter")
@@ -42,7 +42,8 @@ func philox(k *kernel) {
 	k.branch(greater, "group")
 }
 
-// keep multiplies the elements whose number is not below the threshold and writes zeros for the others.
+// keep multiplies the elements whose number is not below the threshold and writes zeros for the
+// others.
 func keep(k *kernel) {
 	end, to, from, numbers := k.elements("n"), k.integer("to"), k.integer("from"), k.integer("numbers")
 	scale, threshold := k.scalar("scale"), k.broadcast(k.integer("threshold"))

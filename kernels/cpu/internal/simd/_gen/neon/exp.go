@@ -2,8 +2,9 @@ package neon
 
 import "math"
 
-// Polynomials for 2^f with f in [−½, ½], lowest power first, whose greatest relative error is the least possible with the
-// first coefficient fixed at 1, so that 2^0 is exactly 1. They are those of the other instruction sets.
+// Polynomials for 2^f with f in [−½, ½], lowest power first, whose greatest relative error is the
+// least possible with the first coefficient fixed at 1, so that 2^0 is exactly 1. They are those of
+// the other instruction sets.
 var (
 	centred32 = []float64{1, 0.6931469776, 0.2402224209, 0.05550733706, 0.00967151258, 0.001326474231}
 	// One power more, for 2^f − 1 near 0, where the error counts relative to f.
@@ -21,8 +22,8 @@ func (k *kernel) coefficients(single, double []float64) []float64 {
 	return single
 }
 
-// polynomial evaluates by Horner's rule, summing into coefficients that are loaded afresh: loads cost the units that add and
-// multiply nothing.
+// polynomial evaluates by Horner's rule, summing into coefficients that are loaded afresh: loads
+// cost the units that add and multiply nothing.
 func (k *kernel) polynomial(coefficients []float64, f vec) vec {
 	last := len(coefficients) - 1
 	power := k.constant(coefficients[last])
@@ -32,9 +33,10 @@ func (k *kernel) polynomial(coefficients []float64, f vec) vec {
 	return power
 }
 
-// splitter emits x = n + f with n whole and |f| ≤ ½, and 2^n. Adding a number so large that its last bit counts ones
-// rounds x, and leaves n in the low bits of the sum; the exponent's bias is part of that number. Where x is too low
-// for a normal 2^n, n is such that the bits of 2^n are those of 0. Make it outside of loops.
+// splitter emits x = n + f with n whole and |f| ≤ ½, and 2^n. Adding a number so large that its
+// last bit counts ones rounds x, and leaves n in the low bits of the sum; the exponent's bias is
+// part of that number. Where x is too low for a normal 2^n, n is such that the bits of 2^n are
+// those of 0. Make it outside of loops.
 type splitter struct {
 	*kernel
 	lowest, shifter vec
@@ -62,7 +64,8 @@ func (s splitter) exp2(x vec) vec {
 	return s.mul(s.polynomial(s.coefficients(centred32, centred64), f), power)
 }
 
-// hyperbolic emits tanh without cancellation: with e = 2^(−2·log2(e)·|y|) − 1, computed as such, it is −e/(2 + e).
+// hyperbolic emits tanh without cancellation: with e = 2^(−2·log2(e)·|y|) − 1, computed as such, it
+// is −e/(2 + e).
 type hyperbolic struct {
 	splitter
 	sign, rate, one, two vec

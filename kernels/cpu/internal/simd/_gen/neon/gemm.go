@@ -13,9 +13,10 @@ type product struct {
 	a, c, rows           gp // of A and C the next row's start, and how many rows are left
 }
 
-// gemm holds a block of C in registers and adds a row of B times a column of A to it at every step: a vector of B is
-// loaded once for all rows of the block, an element of A once for all its vectors, of which it is multiplied from the lane
-// that it was loaded to. The panels of B are the outer loop, so that they stay near while the rows of A go by.
+// gemm holds a block of C in registers and adds a row of B times a column of A to it at every step:
+// a vector of B is loaded once for all rows of the block, an element of A once for all its vectors,
+// of which it is multiplied from the lane that it was loaded to. The panels of B are the outer
+// loop, so that they stay near while the rows of A go by.
 func gemm(k *kernel) {
 	p := product{kernel: k, rs: k.elements("rs"), cs: k.elements("cs"), ldb: k.elements("ldb"), bp: k.elements("bp"), ldc: k.elements("ldc")}
 	p.panel, p.columns = k.integer("b"), k.integer("c")
@@ -44,15 +45,17 @@ func gemm(k *kernel) {
 	}
 }
 
-// block computes blocks of C of so many rows and vectors, as long as there are rows for it, or one at most.
+// block computes blocks of C of so many rows and vectors, as long as there are rows for it, or one
+// at most.
 func (p product) block(rows, vectors int, repeat bool) {
 	label := func(name string) string { return fmt.Sprintf("%s%dx%d", name, rows, vectors) }
 	p.label(label("block"))
 	p.compareWith(p.rows, rows)
 	p.branch(less, label("end"))
 
-	// The sums of a small block wait for one another unless the steps of a round have sums of their own. Blocks of two, four
-	// and six rows of four vectors have one each, so that rows can be cut anywhere between pairs.
+	// The sums of a small block wait for one another unless the steps of a round have sums of their
+	// own. Blocks of two, four and six rows of four vectors have one each, so that rows can be cut
+	// anywhere between pairs.
 	chains := 1
 	for chains < unroll && (rows == 1 || vectors < 4) && 2*chains*rows*vectors <= 16 {
 		chains *= 2

@@ -10,7 +10,8 @@ const (
 	halves    = bytes / halfBytes // of a vector
 )
 
-// halfDots takes four rows at once, as dotsWithOne does. n is a multiple of a vector of 16-bit floats.
+// halfDots takes four rows at once, as dotsWithOne does. n is a multiple of a vector of 16-bit
+// floats.
 func halfDots(widen widening) func(*kernel) {
 	return func(k *kernel) {
 		rows, end, a, lda, b, out := k.integer("rows"), k.integer("n"), k.integer("a"), k.integer("lda"), k.integer("b"), k.integer("out")
@@ -54,7 +55,8 @@ func halfDots(widen widening) func(*kernel) {
 	}
 }
 
-// halfCombine keeps some vectors of c in registers while the rows go by. n is a multiple of a vector of 16-bit floats.
+// halfCombine keeps some vectors of c in registers while the rows go by. n is a multiple of a
+// vector of 16-bit floats.
 func halfCombine(widen widening) func(*kernel) {
 	return func(k *kernel) {
 		n, a, lda, step, c := k.integer("n"), k.integer("a"), k.integer("lda"), k.elements("step"), k.integer("c")

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// Go's assembler knows few of the vector instructions, so all of them are written as what they are encoded to, with the
-// processor's own syntax beside it. The test of this package asks another assembler whether the two agree.
+// Go's assembler knows few of the vector instructions, so all of them are written as what they are
+// encoded to, with the processor's own syntax beside it. The test of this package asks another
+// assembler whether the two agree.
 
-// word appends an instruction of the given encoding but for its registers. text has a verb for each of these, in the order
-// of the fields that their numbers go to.
+// word appends an instruction of the given encoding but for its registers. text has a verb for each
+// of these, in the order of the fields that their numbers go to.
 func (k *kernel) word(encoding uint32, text string, writes, reads []int, fields ...field) {
 	k.code = append(k.code, instruction{
 		text: func(number func(int) int) string {
@@ -28,7 +29,8 @@ func (k *kernel) word(encoding uint32, text string, writes, reads []int, fields 
 // field is a register and the bit from which on its number is encoded.
 type field struct{ register, shift int }
 
-// In nearly all instructions the destination, the first and the second operand are encoded from these bits on.
+// In nearly all instructions the destination, the first and the second operand are encoded from
+// these bits on.
 const first, second, third = 0, 5, 16
 
 // shape is how a vector is cut into lanes.
@@ -67,7 +69,8 @@ func (k *kernel) three(name string, encoding uint32, s shape, changes bool, to, 
 	return to
 }
 
-// two is an instruction with one operand. Its text has a verb for the destination and one for the operand.
+// two is an instruction with one operand. Its text has a verb for the destination and one for the
+// operand.
 func (k *kernel) two(text string, encoding uint32, to, x vec) vec {
 	k.word(encoding, text, ints([]vec{to}), ints([]vec{x}), field{int(to), first}, field{int(x), second})
 	return to
@@ -77,8 +80,8 @@ func (k *kernel) float3(name string, encoding uint32, x, y vec, to []vec) vec {
 	return k.three(name, encoding|k.shape().float(), k.shape(), false, k.into(to), x, y)
 }
 
-// Each of these gives its result in a fresh register, or in the one that is given last. Where one of two numbers is NaN,
-// max and min give NaN.
+// Each of these gives its result in a fresh register, or in the one that is given last. Where one
+// of two numbers is NaN, max and min give NaN.
 func (k *kernel) add(x, y vec, to ...vec) vec { return k.float3("fadd", 0x4e20d400, x, y, to) }
 func (k *kernel) sub(x, y vec, to ...vec) vec { return k.float3("fsub", 0x4ea0d400, x, y, to) } // x − y
 func (k *kernel) mul(x, y vec, to ...vec) vec { return k.float3("fmul", 0x6e20dc00, x, y, to) }
@@ -90,7 +93,8 @@ func (k *kernel) min(x, y vec, to ...vec) vec { return k.float3("fmin", 0x4ea0f4
 func (k *kernel) addPairs(x, y vec, to ...vec) vec { return k.float3("faddp", 0x6e20d400, x, y, to) }
 func (k *kernel) maxPairs(x, y vec, to ...vec) vec { return k.float3("fmaxp", 0x6e20f400, x, y, to) }
 
-// greater, notLess and same are all ones where x > y, x ≥ y or x = y, and zero elsewhere, also at NaN.
+// greater, notLess and same are all ones where x > y, x ≥ y or x = y, and zero elsewhere, also at
+// NaN.
 func (k *kernel) greater(x, y vec) vec { return k.float3("fcmgt", 0x6ea0e400, x, y, nil) }
 func (k *kernel) notLess(x, y vec) vec { return k.float3("fcmge", 0x6e20e400, x, y, nil) }
 func (k *kernel) same(x, y vec) vec    { return k.float3("fcmeq", 0x4e20e400, x, y, nil) }
@@ -142,7 +146,8 @@ func (k *kernel) or(x, y vec, to ...vec) vec     { return k.bitwise("orr", 0x4ea
 func (k *kernel) xor(x, y vec, to ...vec) vec    { return k.bitwise("eor", 0x6e201c00, x, y, to) }
 func (k *kernel) andNot(x, y vec, to ...vec) vec { return k.bitwise("bic", 0x4e601c00, x, y, to) } // x &^ y
 
-// pick overwrites a mask with the bits of yes where it has ones, and those of no where it has zeros.
+// pick overwrites a mask with the bits of yes where it has ones, and those of no where it has
+// zeros.
 func (k *kernel) pick(mask, yes, no vec) vec {
 	return k.three("bsl", 0x6e601c00, bytes16, true, mask, yes, no)
 }
@@ -201,7 +206,8 @@ func (k *kernel) shiftRightLanes(s shape, x vec, by int) vec {
 	return k.two(fmt.Sprintf("ushr v%%d.%[1]s, v%%d.%[1]s, #%[2]d", s.name, by), 0x6f000400|(2*s.bits()-uint32(by))<<16, k.vec(), x)
 }
 
-// multiplyLow and multiplyHigh are the 64-bit products of the lower and of the upper two of four numbers.
+// multiplyLow and multiplyHigh are the 64-bit products of the lower and of the upper two of four
+// numbers.
 func (k *kernel) multiplyLow(x, y vec) vec {
 	to := k.vec()
 	k.word(0x2ea0c000, "umull v%d.2d, v%d.2s, v%d.2s", ints([]vec{to}), ints([]vec{x, y}), field{int(to), first}, field{int(x), second}, field{int(y), third})
@@ -214,8 +220,9 @@ func (k *kernel) multiplyHigh(x, y vec) vec {
 	return to
 }
 
-// evenLanes and oddLanes take every second lane of x and then of y; lowerPairs and upperPairs take the lanes of the two
-// in turns, from their lower or their upper halves. flipPairs swaps neighbours.
+// evenLanes and oddLanes take every second lane of x and then of y; lowerPairs and upperPairs take
+// the lanes of the two in turns, from their lower or their upper halves. flipPairs swaps
+// neighbours.
 func (k *kernel) evenLanes(s shape, x, y vec) vec  { return k.whole("uzp1", 0x4e001800, s, x, y, nil) }
 func (k *kernel) oddLanes(s shape, x, y vec) vec   { return k.whole("uzp2", 0x4e005800, s, x, y, nil) }
 func (k *kernel) lowerPairs(s shape, x, y vec) vec { return k.whole("zip1", 0x4e003800, s, x, y, nil) }
@@ -256,7 +263,8 @@ func (k *kernel) bfloat16(x, y vec) vec {
 	return to
 }
 
-// multiplyPairs adds the product of two lines of four numbers of bfloat16 with the columns that are two others to 2×2 sums.
+// multiplyPairs adds the product of two lines of four numbers of bfloat16 with the columns that are
+// two others to 2×2 sums.
 func (k *kernel) multiplyPairs(sums, x, y vec) {
 	k.word(0x6e40ec00, "bfmmla v%d.4s, v%d.8h, v%d.8h", ints([]vec{sums}), ints([]vec{sums, x, y}), field{int(sums), first}, field{int(x), second}, field{int(y), third})
 }
@@ -271,7 +279,8 @@ func (k *kernel) widenFloat16(x vec) (low, high vec) {
 type width struct {
 	name  string
 	bytes int
-	// The encodings of a load from a register plus a multiple of the width, and plus a register; those of stores lack a bit.
+	// The encodings of a load from a register plus a multiple of the width, and plus a register;
+	// those of stores lack a bit.
 	fixed, indexed uint32
 }
 

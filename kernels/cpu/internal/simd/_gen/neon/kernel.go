@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// kernel is an assembly function that is being written: a list of instructions whose registers have no numbers yet. Each
-// method appends what it is named after. Destinations come first, as in the processor's own syntax.
+// kernel is an assembly function that is being written: a list of instructions whose registers have
+// no numbers yet. Each method appends what it is named after. Destinations come first, as in the
+// processor's own syntax.
 type kernel struct {
 	double     bool // elements are float64, not float32
 	parameters map[string]parameter
@@ -152,8 +153,8 @@ func (k *kernel) numbersBase() gp {
 	return k.base
 }
 
-// constant is a number in all lanes: outside of a loop one that stays in a register, inside of one a fresh copy from
-// memory, into which products can be summed.
+// constant is a number in all lanes: outside of a loop one that stays in a register, inside of one
+// a fresh copy from memory, into which products can be summed.
 func (k *kernel) constant(x float64) vec {
 	if k.double {
 		return k.constantBits(math.Float64bits(x))
@@ -192,8 +193,8 @@ func (k *kernel) into(to []vec) vec {
 	return k.vec()
 }
 
-// general appends an instruction in Go's syntax. In its text, the registers written and then those read take the place of
-// %[1]d and so on.
+// general appends an instruction in Go's syntax. In its text, the registers written and then those
+// read take the place of %[1]d and so on.
 func (k *kernel) general(text string, writes, reads []gp) {
 	all := append(append([]int{}, ints(writes)...), ints(reads)...)
 	k.code = append(k.code, instruction{
@@ -363,7 +364,8 @@ func (k *kernel) choose(c condition, to, x gp, y ...gp) {
 	k.general("CSEL "+string(c)+", R%[2]d, R%[3]d, R%[1]d", []gp{to}, []gp{x, y[0]})
 }
 
-// each emits a loop that counts i up to an end, by a step, as often as there is room for a whole step.
+// each emits a loop that counts i up to an end, by a step, as often as there is room for a whole
+// step.
 func (k *kernel) each(label string, i, end gp, step int, body func()) {
 	k.goTo(label + "Test")
 	k.label(label)

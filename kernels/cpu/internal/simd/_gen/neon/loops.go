@@ -1,6 +1,7 @@
 package neon
 
-// tile is a parameter that points to rows. Its stride is in a parameter of its own, and here in bytes.
+// tile is a parameter that points to rows. Its stride is in a parameter of its own, and here in
+// bytes.
 type tile struct{ pointer, stride gp }
 
 func (k *kernel) tile(pointer, stride string) tile {
@@ -10,7 +11,8 @@ func (k *kernel) tile(pointer, stride string) tile {
 // line is a parameter that points to a single row.
 func (k *kernel) line(pointer string) tile { return tile{pointer: k.integer(pointer)} }
 
-// access is how the body of a loop reaches its part of a row: a vector, or behind the last whole one an element.
+// access is how the body of a loop reaches its part of a row: a vector, or behind the last whole
+// one an element.
 type access struct {
 	*kernel
 	i    gp // bytes
@@ -40,8 +42,9 @@ func (a access) otherwise(value, x vec) vec {
 	return a.pick(a.lowestLane(), x, value)
 }
 
-// eachVector emits the loop over a row of n elements, n being a parameter of at least 1: over its whole vectors and then over
-// the elements that are left. Everything that the body needs from outside must have been made before.
+// eachVector emits the loop over a row of n elements, n being a parameter of at least 1: over its
+// whole vectors and then over the elements that are left. Everything that the body needs from
+// outside must have been made before.
 func (k *kernel) eachVector(body func(a access)) {
 	end, whole, i := k.elements("n"), k.gp(), k.gp()
 	k.multiplesOf(whole, end, bytes)
@@ -50,8 +53,8 @@ func (k *kernel) eachVector(body func(a access)) {
 	k.each("element", i, end, k.size(), func() { body(k.elementAt(i)) })
 }
 
-// sweep emits the loops over rows and over the vectors of a row. The parameters rows and n, both at least 1, say how
-// many.
+// sweep emits the loops over rows and over the vectors of a row. The parameters rows and n, both at
+// least 1, say how many.
 type sweep struct {
 	*kernel
 	tiles []tile

@@ -1,7 +1,8 @@
-// Package neon writes the assembly of package simd for arm64. No generator knows that processor, so a small one is here: a
-// kernel is a function that calls the methods of a [kernel], which append instructions; then the registers are given their
-// numbers. Each kernel is written once for both element types. Vectors are 128 bits wide, and what of a row does not fill
-// one is done element by element, for there are no masked moves.
+// Package neon writes the assembly of package simd for arm64. No generator knows that processor, so
+// a small one is here: a kernel is a function that calls the methods of a [kernel], which append
+// instructions; then the registers are given their numbers. Each kernel is written once for both
+// element types. Vectors are 128 bits wide, and what of a row does not fill one is done element by
+// element, for there are no masked moves.
 package neon
 
 import (
@@ -139,7 +140,8 @@ func typed(name, parameters, doc string, emit func(*kernel)) Kernel {
 	return Kernel{name, parameters, true, doc, emit}
 }
 
-// Write writes the files of all families to a folder: assembly, and the Go declarations of its functions.
+// Write writes the files of all families to a folder: assembly, and the Go declarations of its
+// functions.
 func Write(folder string) error {
 	for name, kernels := range Families {
 		assembly, stubs, err := family(kernels)

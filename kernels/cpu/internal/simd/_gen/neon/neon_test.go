@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestEncodings asks an assembler that others wrote, where one is at hand, for the numbers of all instructions that are
-// written as such.
+// TestEncodings asks an assembler that others wrote, where one is at hand, for the numbers of all
+// instructions that are written as such.
 func TestEncodings(t *testing.T) {
 	ours := map[string]string{} // what is written beside a number: that number
 	for _, kernels := range Families {
@@ -47,7 +47,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// assembled is what LLVM's or GNU's assembler makes of a program for arm64, a number for each instruction.
+// assembled is what LLVM's or GNU's assembler makes of a program for arm64, a number for each
+// instruction.
 func assembled(t *testing.T, program string) []string {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "all.s")
@@ -83,7 +84,8 @@ func assembled(t *testing.T, program string) []string {
 	return numbers
 }
 
-// TestAllocate asks for more registers than there are, and for one that is read before it is written.
+// TestAllocate asks for more registers than there are, and for one that is read before it is
+// written.
 func TestAllocate(t *testing.T) {
 	fresh := func() *kernel {
 		k, err := newKernel("(n int)", false, &numbers{})

@@ -1,6 +1,7 @@
 package neon
 
-// Numbers below the smallest normal one cost these processors nothing, so unlike on amd64 they are kept.
+// Numbers below the smallest normal one cost these processors nothing, so unlike on amd64 they are
+// kept.
 
 func adamw(k *kernel) {
 	w, g, m, v := k.line("w"), k.line("dw"), k.line("m"), k.line("v")

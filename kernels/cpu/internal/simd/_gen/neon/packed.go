@@ -11,8 +11,9 @@ type code struct {
 
 const blockElements = 32
 
-// nibbles are codes of four bits: byte j of a block has element j in its low half and j+16 in the other. A table says what they mean:
-// sixteen numbers, and behind them the first byte of each, the second, and so on.
+// nibbles are codes of four bits: byte j of a block has element j in its low half and j+16 in the
+// other. A table says what they mean: sixteen numbers, and behind them the first byte of each, the
+// second, and so on.
 var nibbles = code{blockElements / 2, func(k *kernel) func(gp, int) [4]vec {
 	table := k.integer("table")
 	var planes [4]vec

@@ -1,6 +1,7 @@
 package neon
 
-// peakChains is the number of independent sums, as package simd's constant says: more than latency times units.
+// peakChains is the number of independent sums, as package simd's constant says: more than latency
+// times units.
 const peakChains = 24
 
 func peak(k *kernel) {

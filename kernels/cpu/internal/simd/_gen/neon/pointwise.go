@@ -8,8 +8,9 @@ import (
 // operation is what a kernel of Pointwise needs to know of one. It is made outside of loops.
 type operation func(x []vec) vec
 
-// points is a kernel that computes each element of a tile from those of other tiles at the same place. Of each of these a
-// parameter masks the number of the column: −1, or 0 for one that has the same vector in all of its columns.
+// points is a kernel that computes each element of a tile from those of other tiles at the same
+// place. Of each of these a parameter masks the number of the column: −1, or 0 for one that has the
+// same vector in all of its columns.
 func points(name, inputs string, prepare func(*kernel) operation) Kernel {
 	var parameters strings.Builder
 	for _, in := range inputs {
@@ -97,7 +98,8 @@ var pointwise = []Kernel{
 	}),
 }
 
-// power emits e^x of any x. 2^n is computed as half of it, which is a number where e^x is one, and doubled in the end.
+// power emits e^x of any x. 2^n is computed as half of it, which is a number where e^x is one, and
+// doubled in the end.
 type power struct {
 	decay
 	most, least, infinity vec

@@ -39,7 +39,8 @@ func dots(k *kernel) {
 	}.emit()
 }
 
-// dotsWithOne takes four rows at once, so that b is loaded once for them and their sums do not wait for each other.
+// dotsWithOne takes four rows at once, so that b is loaded once for them and their sums do not wait
+// for each other.
 func dotsWithOne(k *kernel) {
 	rows, end, a, lda, b, out := k.integer("rows"), k.elements("n"), k.integer("a"), k.elements("lda"), k.line("b"), k.integer("out")
 	whole := k.gp()

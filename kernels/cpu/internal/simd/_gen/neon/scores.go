@@ -16,7 +16,8 @@ func softCap(k *kernel) {
 	}}.emit()
 }
 
-// alibi keeps c + i − j of a vector's columns in a register and takes the lanes off from one vector to the next.
+// alibi keeps c + i − j of a vector's columns in a register and takes the lanes off from one vector
+// to the next.
 func alibi(k *kernel) {
 	s, c := k.tile("s", "ld"), k.integer("c")
 	scale, slope := k.scalar("scale"), k.scalar("slope")

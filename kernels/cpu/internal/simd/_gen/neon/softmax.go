@@ -2,8 +2,8 @@ package neon
 
 import "math"
 
-// band is the visible part of a row of scores, in bytes: what is seen starts at first and ends before last. From start to
-// end are the vectors that hold it.
+// band is the visible part of a row of scores, in bytes: what is seen starts at first and ends
+// before last. From start to end are the vectors that hold it.
 type band struct {
 	*kernel
 	lo, hi                  gp // the parameters lo and hi plus the row's number
@@ -39,7 +39,8 @@ func (b *band) eachRow(label string, body func(done string), advance func()) {
 	b.countDown(rows, label)
 }
 
-// ofRow finds the band of the current row, and goes to the label empty if nothing is seen; start and end are 0 then.
+// ofRow finds the band of the current row, and goes to the label empty if nothing is seen; start
+// and end are 0 then.
 func (b *band) ofRow(empty string) {
 	b.first, b.last, b.start, b.end = b.gp(), b.gp(), b.gp(), b.gp()
 	b.zero(b.start)
@@ -72,8 +73,8 @@ func (b *band) clear(label string, i, end gp, tiles []gp) {
 	})
 }
 
-// lowestBytes is a vector whose count lowest bytes are all ones, the others zero; 0 ≤ count ≤ 16. It is a window of a
-// table in which ones end and zeros begin.
+// lowestBytes is a vector whose count lowest bytes are all ones, the others zero; 0 ≤ count ≤ 16.
+// It is a window of a table in which ones end and zeros begin.
 func (k *kernel) lowestBytes(count gp) vec {
 	edge := k.numbers.edge()
 	at := k.gp()
@@ -104,8 +105,8 @@ func (b *band) hide(hidden vec, tiles ...gp) {
 	b.label("rightEdge")
 }
 
-// vectors emits a loop over the vectors of the band, some a round. body is given where a vector lies, in bytes from the
-// row's start, and which of a round's it is.
+// vectors emits a loop over the vectors of the band, some a round. body is given where a vector
+// lies, in bytes from the row's start, and which of a round's it is.
 func (b *band) vectors(label string, atOnce int, body func(i gp, which int)) {
 	i, rounds := b.gp(), b.gp()
 	b.move(i, b.start)
@@ -122,8 +123,8 @@ func (b *band) vectors(label string, atOnce int, body func(i gp, which int)) {
 	b.each(label+"Rest", i, b.end, bytes, func() { body(i, 0) })
 }
 
-// softmax goes through all rows for their maxima, and then through all rows for the exponentials and their sums: the
-// steps of one row wait for one another, those of different rows do not.
+// softmax goes through all rows for their maxima, and then through all rows for the exponentials
+// and their sums: the steps of one row wait for one another, those of different rows do not.
 func softmax(k *kernel) {
 	b := k.band()
 	lds, ldo, d := k.elements("lds"), k.elements("ldo"), k.elements("d")
@@ -166,7 +167,8 @@ func softmax(k *kernel) {
 		most := k.loadAll(m)
 		sums := [2]vec{k.zeros(), k.zeros()}
 		b.vectors("exp", len(sums), func(i gp, which int) {
-			// The product is rounded as the maximum was, so that the greatest x is 0 at any magnitude.
+			// The product is rounded as the maximum was, so that the greatest x is 0 at any
+			// magnitude.
 			p := exp.exp2(k.sub(k.mul(k.loadAt(whole16, s, i), scale), most))
 			k.storeAt(whole16, p, s, i)
 			k.add(sums[which], p, sums[which])

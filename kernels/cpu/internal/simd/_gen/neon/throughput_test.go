@@ -11,11 +11,13 @@ import (
 	"testing"
 )
 
-// analyser is LLVM's llvm-mca of version 16 or newer. Where it has another name, the environment variable LLVM_MCA says so.
+// analyser is LLVM's llvm-mca of version 16 or newer. Where it has another name, the environment
+// variable LLVM_MCA says so.
 var analyser = cmp.Or(os.Getenv("LLVM_MCA"), "llvm-mca")
 
-// TestThroughput asks LLVM's models of processors, where they are at hand, for the cycles that the inner loops take. It
-// compares the rate of multiply-adds in products with that of a loop that does nothing else. With -v it prints tables.
+// TestThroughput asks LLVM's models of processors, where they are at hand, for the cycles that the
+// inner loops take. It compares the rate of multiply-adds in products with that of a loop that does
+// nothing else. With -v it prints tables.
 func TestThroughput(t *testing.T) {
 	if known, _ := exec.Command(analyser, "-mtriple=aarch64", "-mcpu=help").CombinedOutput(); !strings.Contains(string(known), "neoverse-v2") {
 		t.Skip("there is no llvm-mca here that knows all models")
@@ -81,7 +83,8 @@ func shareOfPeak(t *testing.T, model string, code, peak []string) float64 {
 	return multiplyAdds(code) / cycles(t, model, code) / (multiplyAdds(peak) / cycles(t, model, peak))
 }
 
-// independent is multiply-adds of which none waits for another, of the kind that products are made of, which has a verb for the sum.
+// independent is multiply-adds of which none waits for another, of the kind that products are made
+// of, which has a verb for the sum.
 func independent(instruction string) []string {
 	var code []string
 	for sum := range 24 {
@@ -100,7 +103,8 @@ func multiplyAdds(code []string) float64 {
 	return float64(n)
 }
 
-// loop is a loop of a function, from its label to the jump back to there, in the processor's own syntax.
+// loop is a loop of a function, from its label to the jump back to there, in the processor's own
+// syntax.
 func loop(t *testing.T, name, function, label string) []string {
 	t.Helper()
 	assembly, _, err := family(Families[name])

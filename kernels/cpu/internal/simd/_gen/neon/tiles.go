@@ -2,9 +2,10 @@ package neon
 
 import "fmt"
 
-// BFMMLA multiplies 2×4 numbers of bfloat16, two lines of A, with 4×2, two lines of B, and adds to 2×2 sums of float32, each of these a
-// vector. A step of the depth, 32 lines of 32 numbers, so lies as four groups of eight lines: of these all pairs of lines, four
-// numbers each, then the next four numbers. A and B are packed alike.
+// BFMMLA multiplies 2×4 numbers of bfloat16, two lines of A, with 4×2, two lines of B, and adds to
+// 2×2 sums of float32, each of these a vector. A step of the depth, 32 lines of 32 numbers, so lies
+// as four groups of eight lines: of these all pairs of lines, four numbers each, then the next four
+// numbers. A and B are packed alike.
 const (
 	groupLines = 8
 	groupPairs = groupLines / 2
@@ -14,8 +15,8 @@ const (
 	stepBytes  = groups * groupBytes
 )
 
-// tileProduct holds 8×8 sums: each vector that is loaded is multiplied four times. A group of B stays near while those of a block of A
-// go by.
+// tileProduct holds 8×8 sums: each vector that is loaded is multiplied four times. A group of B
+// stays near while those of a block of A go by.
 func tileProduct(k *kernel) {
 	firstA, firstC, ldc, rows := k.integer("a"), k.integer("c"), k.elements("ldc"), k.integer("rows")
 	k.label("rows")
@@ -107,7 +108,8 @@ func (k *kernel) quad(group gp, n int) [groupPairs]vec {
 	return [groupPairs]vec{w, x, y, z}
 }
 
-// numbersOf are eight numbers of bfloat16 from some place on, of these or of float32, which is rounded.
+// numbersOf are eight numbers of bfloat16 from some place on, of these or of float32, which is
+// rounded.
 func (k *kernel) numbersOf(rounded bool, from gp, first int) vec {
 	if !rounded {
 		return k.load(from, 2*first)
