@@ -84,7 +84,7 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.Float64Var(&s.Alpha, "alpha", 16, "the changes count alpha/rank times")
 	f.Float64Var(&s.Dropout, "dropout", 0.05, "of what goes into the changes, while they are trained")
 	f.StringVar(&s.Targets, "targets", "", "matrices to change, such as q_proj,v_proj; all if empty")
-	f.BoolVar(&s.DoRA, "dora", false, "train directions and lengths of columns apart, in about twice the time")
+	f.BoolVar(&s.DoRA, "dora", false, "train directions and lengths of columns apart (DoRA), which takes longer the fewer tokens a step has")
 	f.Float64Var(&s.Epochs, "epochs", 3, "how often the model sees each document")
 	f.IntVar(&s.Steps, "steps", 0, "how many steps to train, in place of -epochs")
 	f.IntVar(&s.Batch, "batch", 2, "rows of a step")
