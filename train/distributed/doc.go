@@ -59,10 +59,12 @@
 //
 //   - With LostReplaced they wait for a process that takes the lost rank's place. [Launch] starts
 //     one, or whoever has the group's secret starts it with the same variables, on the same machine
-//     or another. Rank 0 is replaced on the machine of MASTER_ADDR.
-//   - With LostMissed they go on with fewer. They meet at rank 0, which cannot be missed: without
-//     it they wait for Config.Timeout, in case that only a connection ended, and then end. A rank
-//     that lives and was left out ends likewise.
+//     or another. Rank 0 is replaced like any other, on the machine of MASTER_ADDR. Where no
+//     process comes within Config.Timeout, Renew fails with an error that names the rank.
+//   - With LostMissed they go on with fewer. They meet at rank 0, which cannot be missed. Without
+//     it they wait for Config.Timeout, in case that only a connection ended. Then Renew fails with
+//     an error that names rank 0 and says what to do: start all ranks again. [Launch] does not
+//     wait. A rank that lives and was left out ends likewise.
 //
 // A rank that was only stopped for a while takes its own place when it goes on. What the training
 // is at is the program's affair: a [github.com/stheno-ml/stheno/train.Loop] hands it over.

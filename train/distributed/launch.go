@@ -150,7 +150,10 @@ func (a *launched) missed(rank int) bool {
 	switch {
 	case a.over:
 		return false
-	case a.config.Lost == LostMissed && rank > 0:
+	case a.config.Lost == LostMissed && rank == 0:
+		a.errs[rank] = fmt.Errorf("%w: %s", a.errs[rank], notWithoutRank0)
+		return false
+	case a.config.Lost == LostMissed:
 		fmt.Fprintf(a.config.Stderr, "rank %d ended (%v), the others go on\n", rank, a.errs[rank])
 		a.errs[rank] = nil
 		return true

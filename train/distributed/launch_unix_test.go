@@ -15,7 +15,21 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-func init() { roles["survive"] = survive }
+func init() { roles["survive"], roles["lose rank 0"] = survive, loseRank0 }
+
+// loseRank0 is a rank of which the first kills itself once all have met.
+func loseRank0() error {
+	return inGroup(func(g *Group) error {
+		if err := g.Barrier(); err != nil {
+			return err
+		}
+		if g.Rank() == 0 {
+			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		<-g.done
+		return g.Renew(context.Background(), nil)
+	})
+}
 
 // survive is a rank of which the last kills itself, until the group was renewed.
 func survive() error {
@@ -61,6 +75,17 @@ func TestLaunchOfARankThatIsKilled(t *testing.T) {
 				t.Errorf("%s: %q lacks %q", lost, out.String(), line)
 			}
 		}
+	}
+}
+
+// Without rank 0 the others cannot go on, and are not waited for.
+func TestLaunchWithFewerLosesRank0(t *testing.T) {
+	out := &lockedWriter{}
+	err := Launch(t.Context(), 3, LaunchConfig{
+		Command: []string{os.Args[0]}, Env: []string{role + "=lose rank 0", lostRole + "=" + string(LostMissed)}, Stdout: out, Stderr: out, Grace: time.Second, Lost: LostMissed,
+	})
+	if err == nil || !strings.Contains(err.Error(), "rank 0: signal: killed: rank 0 cannot be missed") || !strings.Contains(err.Error(), "start all ranks again") {
+		t.Errorf("%v, output %q", err, out.String())
 	}
 }
 

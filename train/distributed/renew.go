@@ -113,10 +113,13 @@ func (g *Group) Renew(ctx context.Context, fewer func(size int) bool) error {
 	case err == nil:
 		return nil
 	case m.fewer != nil && lost.rank == 0:
-		return fmt.Errorf("rank 0 cannot be missed: %w; the group did not come together again: %w", lost, err)
+		return fmt.Errorf("%s: %w; the group did not come together again: %w", notWithoutRank0, lost, err)
 	}
 	return fmt.Errorf("%w; the group did not come together again: %w", lost, err)
 }
+
+// notWithoutRank0 is why a group that goes on with fewer ranks ends, and what helps.
+const notWithoutRank0 = "rank 0 cannot be missed, as the others meet there (start all ranks again, or replace lost ones: " + string(LostReplaced) + ")"
 
 // comeTogether makes the group of those who meet, again where that fails as a further attempt may
 // help.

@@ -164,6 +164,54 @@ func TestRanksAreMissed(t *testing.T) {
 	}
 }
 
+// Rank 0, at which all meet, is replaced like any other, also together with others. Where nobody
+// comes in its place, or with fewer ranks, the others end with an error that names it.
+func TestRank0IsLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost     Lost
+		dies     []int // after the group has met
+		replaced bool
+		want     string // what the others say
+	}{
+		"replaced":                    {LostReplaced, []int{0}, true, ""},
+		"replaced with another":       {LostReplaced, []int{0, 2}, true, ""},
+		"all are replaced":            {LostReplaced, []int{0, 1, 2, 3}, true, ""},
+		"nobody replaces it":          {LostReplaced, []int{0}, false, "found no rank 0 at 127.0.0.1:99 within 1m0s"},
+		"with fewer ranks":            {LostMissed, []int{0}, false, "rank 0 cannot be missed, as the others meet there (start all ranks again, or replace lost ones: replace): rank 0 (host"},
+		"with fewer, another is lost": {LostMissed, []int{0, 2}, false, "no rank 0 at 127.0.0.1:99 within 1m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLAN(t, func(t *testing.T, l *lan) {
+				var ranks sync.WaitGroup
+				for rank, config := range l.configs(4, time.Minute) {
+					config.Lost = c.lost
+					ranks.Go(func() {
+						lives := []int{0}
+						if slices.Contains(c.dies, rank) {
+							lives = []int{70, 0}
+						}
+						for _, writes := range lives {
+							p := begin(t.Context(), l, config, writes)
+							done, _, err := p.rounds(20, nil)
+							switch {
+							case p.ctx.Err() != nil && c.replaced:
+								continue
+							case p.ctx.Err() != nil:
+							case c.want == "" && (err != nil || done != 20):
+								t.Errorf("rank %d: %d rounds, %v", rank, done, err)
+							case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+								t.Errorf("rank %d: %v, want %q in it", rank, err, c.want)
+							}
+							return
+						}
+					})
+				}
+				ranks.Wait()
+			})
+		})
+	}
+}
+
 // Any two of five die at any moment after the group has met, together or while the others come
 // together again: those that are left go on.
 func TestSeveralRanksAreMissed(t *testing.T) {
