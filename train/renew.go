@@ -34,6 +34,7 @@ type survival struct {
 	held      *holding     // what this rank had when another was lost, until all have come to the same
 	why       string       // a rank was lost, until people are told
 	through   bool         // nothing is left to do but to end together
+	emptied   bool         // the optimiser was built again and has no state yet
 	fruitless int          // losses since the last step
 }
 
@@ -82,6 +83,7 @@ func (l *Loop) rebuild() error {
 		l.graphs, l.training, l.stepper = graphs, training, stepper
 		return err
 	}
+	l.emptied = true
 	return closeAll(graphs)
 }
 
@@ -89,7 +91,7 @@ func (l *Loop) rebuild() error {
 // values themselves, which nothing changes until all are given others.
 func (l *Loop) hold() error {
 	knows := l.begun || l.resumed
-	if l.held != nil || !knows || l.queued != nil || l.weights == weightsUpdating || l.stepper.isSharded() {
+	if l.held != nil || l.emptied || !knows || l.queued != nil || l.weights == weightsUpdating || l.stepper.isSharded() {
 		return nil
 	}
 	c, err := l.saver.snapshot(false)
@@ -159,10 +161,11 @@ func (l *Loop) takeOver() (goesOn bool, err error) {
 			err = fmt.Errorf("no rank has the whole training any more: %w", err)
 		}
 		l.last = nil
-	case l.later != nil:
-		return false, l.later()
-	default:
-		return false, nil
+	default: // nobody has begun
+		if l.emptied = false; l.later != nil {
+			err = l.later()
+		}
+		return false, err
 	}
 	if err != nil {
 		return false, err // and what was held is still all that there is, since another may have been lost

@@ -147,7 +147,7 @@ func (l *Loop) restore(c checkpoint.Checkpoint, shards bool) error {
 	if s.BestLoss != nil {
 		l.bestLoss = *s.BestLoss
 	}
-	l.badSteps, l.course = 0, s.course
+	l.badSteps, l.course, l.emptied = 0, s.course, false
 	if l.weights = weightsGood; s.SkippedInARow > 0 {
 		l.weights = weightsDoubtful
 	}
