@@ -1,5 +1,4 @@
-// Classifier trains a BERT on sentences of different lengths, padded: does the one kind of word
-// come more often than the other?
+// Classifier trains a BERT on padded sentences: which of two kinds of words comes more often?
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Translation trains an encoder and a decoder on a toy language, in which sentences run backwards
-// in other words, and translates.
+// Translation trains an encoder and a decoder on a toy language of other words in backward order.
 package main
 
 import (
