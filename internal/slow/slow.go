@@ -14,6 +14,14 @@ func Emulated(t testing.TB) {
 	}
 }
 
+// Forks skips a test that starts a program where the processor is emulated: a fork of a program with
+// several threads, as all of Go's have, may hang there for ever.
+func Forks(t testing.TB) {
+	if os.Getenv("STHENO_TEST_EMULATED") != "" {
+		t.Skip("starts a program, which may hang on an emulated processor")
+	}
+}
+
 // Race skips a test in short mode under the race detector. Such a test is long there, and starts no
 // goroutine that others do not start.
 func Race(t testing.TB) {
