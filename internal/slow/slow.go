@@ -14,8 +14,8 @@ func Emulated(t testing.TB) {
 	}
 }
 
-// Forks skips a test that starts a program where the processor is emulated: a fork of a program with
-// several threads, as all of Go's have, may hang there for ever.
+// Forks skips a test that starts a program where the processor is emulated: a fork of a program
+// with several threads, as all of Go's have, may hang there for ever.
 func Forks(t testing.TB) {
 	if os.Getenv("STHENO_TEST_EMULATED") != "" {
 		t.Skip("starts a program, which may hang on an emulated processor")
