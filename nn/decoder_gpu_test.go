@@ -42,8 +42,14 @@ func openDevice(t testing.TB) *ops.Device {
 	return d
 }
 
-// config describes a decoder, on the host where the device is nil.
+// config describes a decoder of a Llama, on the host where the device is nil.
 func (w decodes) config(t testing.TB, d *ops.Device, capacity int, shape nn.LlamaConfig) nn.DecoderConfig {
+	t.Helper()
+	return w.of(t, d, capacity, func(s *nn.Scope) nn.CachedModel { return nn.NewLlama(s, shape) })
+}
+
+// of describes a decoder of a model.
+func (w decodes) of(t testing.TB, d *ops.Device, capacity int, model func(s *nn.Scope) nn.CachedModel) nn.DecoderConfig {
 	t.Helper()
 	p := nn.NewParameters(1)
 	if w.weights != tensor.Float32 {
@@ -56,9 +62,7 @@ func (w decodes) config(t testing.TB, d *ops.Device, capacity int, shape nn.Llam
 			t.Fatal(err)
 		}
 	}
-	return nn.DecoderConfig{Parameters: p, Capacity: capacity, Model: func(s *nn.Scope) nn.CachedModel {
-		return nn.NewLlama(s.Compute(w.compute), shape)
-	}}
+	return nn.DecoderConfig{Parameters: p, Capacity: capacity, Model: func(s *nn.Scope) nn.CachedModel { return model(s.Compute(w.compute)) }}
 }
 
 // compareLogits compares those of a device with those of the host.
@@ -160,6 +164,72 @@ func TestDecodersOnTheDevice(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Models whose caches or blocks are others than a Llama's have on a device the logits of the host:
+// caches of latents, experts, and memories of sources, of each text its own and read again.
+func TestOtherDecodersOnTheDevice(t *testing.T) {
+	d := openDevice(t)
+	const vocab, capacity, texts = 31, 60, 2
+	llama := func(block func(c *nn.BlockConfig)) func(s *nn.Scope) nn.CachedModel {
+		return func(s *nn.Scope) nn.CachedModel { return smallLlama(block)(s).(*nn.LanguageModel) }
+	}
+	for name, model := range map[string]func(s *nn.Scope) nn.CachedModel{
+		"latents": llama(latents), "experts": llama(experts),
+		"sources": func(s *nn.Scope) nn.CachedModel { return nn.NewEncoderDecoder(s, translatorConfig(vocab, 100)) },
+	} {
+		for _, w := range waysToDecode {
+			if name == "experts" && w.compute != tensor.Float32 {
+				continue // others may be chosen
+			}
+			t.Run(name+"/"+w.name, func(t *testing.T) {
+				there, err := nn.NewBatchDecoder(texts, w.of(t, d, capacity, model))
+				if err != nil {
+					t.Fatal(err)
+				}
+				here, err := nn.NewBatchDecoder(texts, decodes{compute: tensor.Float32, weights: tensor.Float32}.of(t, nil, capacity, model))
+				if err != nil {
+					t.Fatal(err)
+				}
+				random := rand.New(rand.NewPCG(4, 4))
+				drawn := func(n int) []int {
+					list := make([]int, n)
+					for i := range list {
+						list[i] = random.IntN(vocab)
+					}
+					return list
+				}
+				for step := range 40 {
+					if text := step / 10 % texts; name == "sources" && (step < texts || step%10 == 0) {
+						if step < texts {
+							text = step
+						}
+						source := tensor.New(tensor.WithBacking(drawn(5 + 20*step%33)))
+						for _, x := range []*nn.BatchDecoder{there, here} {
+							if err := x.Read(text, source); err != nil {
+								t.Fatal(err)
+							}
+						}
+						if step == 0 {
+							continue // the other text has none yet
+						}
+					}
+					tokens := [][]int{drawn(1), drawn(1 + step%20/19*6)}
+					got, err := there.Logits(tokens)
+					if err != nil {
+						t.Fatalf("step %d: %v", step, err)
+					}
+					want, err := here.Logits(tokens)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for text := range tokens {
+						w.compareLogits(t, fmt.Sprintf("step %d of text %d", step, text), got[text], want[text])
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -14,10 +14,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/checkpoint"
@@ -58,8 +60,9 @@ type training struct {
 	sharers      *distributed.Group // of sequences, nil for none
 	checkpoints  *checkpoint.Folder
 	resume       bool
-	lora         int          // the rank of the changes that are trained; 0 trains all
-	kept         tensor.Dtype // of the weights beside them
+	change       func(*LoopConfig) // nil for nothing
+	lora         int               // the rank of the changes that are trained; 0 trains all
+	kept         tensor.Dtype      // of the weights beside them
 }
 
 func (c training) batches(t testing.TB) data.Batches {
@@ -103,7 +106,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLoop(LoopConfig{
+	config := LoopConfig{
 		Place: here, Data: batches, Steps: c.steps, Hooks: []Hook{hook}, Checkpoints: c.checkpoints,
 		Parameters: parameters,
 		Model: func(s *nn.Scope, in Inputs) Outputs {
@@ -123,7 +126,11 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 			return Outputs{Loss: m.Loss(tokens, targets)}
 		},
 		Optimizer: AdamW{WeightDecay: 0.1}, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling},
-	})
+	}
+	if c.change != nil {
+		c.change(&config)
+	}
+	l, err := NewLoop(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,6 +364,119 @@ func TestDropoutOnTheDevice(t *testing.T) {
 			plain, plainWeights, _ := c.losses(t)
 			if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {
 				t.Errorf("%v, %d runs a step: unrecorded losses are %v, recorded ones %v", compute, accumulation, plain, recorded)
+			}
+		}
+	}
+}
+
+// A training within a budget of memory computes parts of blocks again, and has the bits of one
+// without, recorded; less of the device is in use, by what was estimated.
+func TestBudgetOnTheDevice(t *testing.T) {
+	d := gpu(t)
+	raw, err := cuda.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := training{device: d, rows: 16, steps: 6, model: nn.GPTConfig{Vocab: 67, Context: 256, Layers: 4, Heads: 4, Dim: 256, Dropout: 0.1}}
+	llama := base
+	llama.llama = &nn.LlamaConfig{Vocab: 67, Context: 256, Layers: 4, Heads: 4, KVHeads: 2, Dim: 256, QKNorm: true}
+	for name, c := range map[string]training{"GPT": base, "Llama": llama} {
+		for _, compute := range []tensor.Dtype{tensor.Float32, ops.BFloat16} {
+			c.compute = compute
+			run := func(budget Bytes) (losses []float64, weights [][]float32, l *Loop, inUse int) {
+				runtime.GC()
+				before := raw.Memory().Live
+				c.change = func(l *LoopConfig) {
+					l.Memory = budget
+					l.Hooks = append(l.Hooks, Hook{OnStep: func(s Step) error {
+						if s.Done == 2 { // before anything is recorded
+							inUse = raw.Memory().Live - before
+						}
+						return nil
+					}})
+				}
+				losses, weights, l = c.losses(t)
+				if l.training.last.recording == nil {
+					t.Errorf("%s in %v: the steps were not recorded: %v", name, compute, l.training.unrecorded)
+				}
+				return losses, weights, l, inUse
+			}
+			want, wantWeights, free, most := run(1 << 40)
+			whole, again := free.Memory()
+			if len(again) > 0 {
+				t.Errorf("%s in %v: %v is computed again, the budget needs nothing", name, compute, again)
+			}
+			t.Logf("%s in %v: %v estimated, %v in use", name, compute, whole, Bytes(most))
+			for _, part := range []float64{0.85, 0.7} {
+				budget := Bytes(part * float64(whole))
+				losses, weights, l, inUse := run(budget)
+				needs, again := l.Memory()
+				t.Logf("%s in %v, %v: %v estimated, %v in use, computed again: %v", name, compute, budget, needs, Bytes(inUse), again)
+				if needs > budget || len(again) == 0 {
+					t.Errorf("%s in %v: a step needs %v of %v, with %v computed again", name, compute, needs, budget, again)
+				}
+				if !slices.Equal(losses, want) || !slices.EqualFunc(weights, wantWeights, slices.Equal) {
+					t.Errorf("%s in %v: losses with a budget of %v are %v, without %v", name, compute, budget, losses, want)
+				}
+				if inUse >= most {
+					t.Errorf("%s in %v: %v are in use with a budget of %v, %v without", name, compute, Bytes(inUse), budget, Bytes(most))
+				}
+			}
+		}
+	}
+}
+
+// A training whose weights are broken goes back on a device as on the host, and goes on with the
+// same losses; what was recorded before reads what the checkpoint gave.
+func TestGoingBackOnTheDevice(t *testing.T) {
+	run := func(device *ops.Device, compute tensor.Dtype) (losses []float64, backs []Back) {
+		folder, err := checkpoint.Open(filepath.Join(t.TempDir(), "checkpoints"), 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := training{device: device, compute: compute, model: nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}, rows: 4, steps: 16, checkpoints: folder}
+		c.change = func(l *LoopConfig) {
+			l.CheckpointEvery, l.GoBack = 2, &GoBack{Window: 4, Skips: 2}
+			l.Hooks = append(l.Hooks, Hook{OnBack: func(b Back) error { backs = append(backs, b); return nil }})
+		}
+		var l *Loop
+		l = c.loop(t, Hook{OnStep: func(s Step) error {
+			losses = append(losses, s.Loss)
+			if s.Done != 9 || len(backs) > 0 {
+				return nil
+			}
+			for _, n := range l.Parameters() {
+				v, err := ops.Download(n.Value())
+				if err != nil {
+					return err
+				}
+				for i := range v.Float32s() {
+					v.Float32s()[i] *= 20
+				}
+				if err := ops.Assign(n.Value(), v); err != nil {
+					return err
+				}
+			}
+			return nil
+		}})
+		if _, err := l.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		return losses, backs
+	}
+	d := gpu(t)
+	want, wantBacks := run(nil, tensor.Float32)
+	if len(wantBacks) != 1 || wantBacks[0].Done >= wantBacks[0].From {
+		t.Fatalf("on the host it went back %+v, want once", wantBacks)
+	}
+	for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-5, ops.BFloat16: 1e-2} {
+		losses, backs := run(d, compute)
+		if len(backs) != 1 || backs[0].From != wantBacks[0].From || backs[0].Done != wantBacks[0].Done || len(losses) != len(want) {
+			t.Fatalf("%v: it went back %+v in %d steps, on the host %+v in %d", compute, backs, len(losses), wantBacks, len(want))
+		}
+		for i, x := range want {
+			if !(math.Abs(losses[i]-x) <= bound*x) {
+				t.Fatalf("%v: the losses are %v, on the host %v", compute, losses, want)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 var (
 	grid     = flag.Bool("grid", false, "run every length with every head size, every length with every set of options, and every head size with every set")
-	sanitize = flag.Bool("sanitize", false, "run a small problem on every kernel of attention, for compute-sanitizer")
+	sanitize = flag.Bool("sanitize", false, "run a small problem on every kernel of attention, and few choices of tokens, for compute-sanitizer")
 	repeats  = flag.Int("repeats", 1000, "how often a computation is repeated whose results must not change")
 )
 
