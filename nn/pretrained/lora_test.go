@@ -90,7 +90,10 @@ func logitsOf(t *testing.T, m *Model) []float32 {
 func TestLoRATrainsAsPEFT(t *testing.T) {
 	for _, name := range adapters {
 		t.Run(name, func(t *testing.T) {
-			var want struct{ Losses, Logits []float64 }
+			var want struct {
+				Losses, Logits []float64 // in float64
+				Rounding       float64   // by how much peft's logits differ in float32
+			}
 			text, err := os.ReadFile(filepath.Join("testdata", "lora", name, "golden.json"))
 			if err != nil {
 				t.Fatal(err)
@@ -109,7 +112,8 @@ func TestLoRATrainsAsPEFT(t *testing.T) {
 					t.Errorf("the loss of step %d is %v, peft's %v", step, have, loss)
 				}
 			}
-			near(t, "the logits", logitsOf(t, m), want.Logits, 3e-5)
+			// AdamW divides by the size of a gradient: near zero its rounding is a step.
+			near(t, "the logits", logitsOf(t, m), want.Logits, 4*want.Rounding)
 
 			folder := t.TempDir()
 			if *update {
