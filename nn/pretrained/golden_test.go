@@ -90,7 +90,6 @@ type golden struct {
 	Types     [][]int
 	Sources   [][]int // of models that write
 	Written   [][]int // what they write
-	Beams     [][]int
 	Images    []float64
 	Logits    []float64
 	Loss      float64

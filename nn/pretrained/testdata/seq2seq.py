@@ -1,6 +1,7 @@
 """Writes the small random models of package pretrained's tests that read a source and write a text; see golden.py.
 
     python3 seq2seq.py [NAME...]
+    python3 seq2seq.py --beams   (writes beams.json: what beams find)
     python3 seq2seq.py --check
 
 golden.json has sources, with padding behind one of them and before the other, the decoder's tokens, the logits, the loss
@@ -61,30 +62,58 @@ def write(names):
             spectra = torch.randn(2, 5, 12)
             golden = dict(images=spectra.transpose(1, 2).flatten().tolist())
             inputs = dict(input_features=spectra)
-            alone = [dict(input_features=spectra[i:i + 1]) for i in range(2)]
         else:
             golden = dict(sources=sources, mask=mask)
             inputs = dict(input_ids=torch.tensor(sources), attention_mask=torch.tensor(mask))
-            # A position of its own would be that behind the padding: sources alone have none.
-            alone = [dict(input_ids=torch.tensor([[t for t, m in zip(s, ms) if m]])) for s, ms in zip(sources, mask)]
         logits = model(**inputs, decoder_input_ids=ids).logits
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
         golden |= dict(tokens=tokens, logits=logits.detach().flatten().tolist(), loss=loss.item())
         golden["written"] = []
-        for one in alone:
+        for one in alone(golden):
             text = [model.config.decoder_start_token_id]
             with torch.no_grad():
                 for _ in range(STEPS):
                     text.append(model(**one, decoder_input_ids=torch.tensor([text])).logits[0, -1].argmax().item())
             golden["written"].append(text)
-        golden["beams"] = [b.tolist() for one in alone for b in model.generate(
-            **one, num_beams=3, max_new_tokens=12, do_sample=False, length_penalty=0.7, early_stopping=False)]
         save(name, model, golden)
         if hasattr(model, "final_logits_bias"):
             model.register_parameter("bias_of_logits", torch.nn.Parameter(model.final_logits_bias))
         golden["gradients"] = gradients(model, here / name / "model.safetensors")
         (here / name / "golden.json").write_text(json.dumps(golden))
+
+
+def alone(golden):
+    """Each source alone. A position of its own would be that behind the padding, which it has none of."""
+    if "images" in golden:
+        return [dict(input_features=x[None]) for x in torch.tensor(golden["images"]).reshape(2, 12, 5).transpose(1, 2)]
+    return [dict(input_ids=torch.tensor([[t for t, m in zip(s, ms) if m]])) for s, ms in zip(golden["sources"], golden["mask"])]
+
+
+def write_beams():
+    """Texts that beams find behind drawn beginnings, some of which end. Of 12 that are tried those with the most different tokens stand."""
+    found = {}
+    for name, make in models.items():
+        model = type(make()).from_pretrained(here / name).eval()
+        found[name] = []
+        for i, one in enumerate(alone(json.loads((here / name / "golden.json").read_text()))):
+            tried = []
+            for seed in range(12):
+                torch.manual_seed(seed)
+                begin = [model.config.decoder_start_token_id, *torch.randint(2, 46, (3,)).tolist()]
+                for end in [47] if i == 0 else range(2, 46, 7):
+                    config = tf.GenerationConfig(
+                        num_beams=4, max_new_tokens=12, do_sample=False, length_penalty=0.7, early_stopping=False, eos_token_id=end, pad_token_id=end,
+                        decoder_start_token_id=begin[0])
+                    # Whisper's own looks for times.
+                    text = tf.GenerationMixin.generate(model, **one, decoder_input_ids=torch.tensor([begin]), generation_config=config)[0].tolist()
+                    new = text[4:]
+                    if end in new:
+                        new = new[:new.index(end) + 1]
+                    tried.append((i == 0 or len(new) < 12, len(set(new)), begin, new, end))
+            _, _, begin, new, end = max(tried)
+            found[name].append(dict(begin=begin, text=new, end=end))
+    (here / "beams.json").write_text("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items()) + "\n}\n")
 
 
 def check():
@@ -96,4 +125,4 @@ def check():
 
 
 if __name__ == "__main__":
-    check() if "--check" in sys.argv else write(sys.argv[1:])
+    check() if "--check" in sys.argv else write_beams() if "--beams" in sys.argv else write(sys.argv[1:])
