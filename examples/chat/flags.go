@@ -43,5 +43,8 @@ func parse(args []string, screen io.Writer) (s settings, question string, err er
 	if err = cli.Flags(f, args, otherNames); errors.Is(err, flag.ErrHelp) {
 		cli.Help(screen, f, "chat talks with a published model in the terminal.\n", uses, groups)
 	}
+	if err == nil {
+		err = cli.Behind(f)
+	}
 	return s, strings.Join(f.Args(), " "), err
 }

@@ -133,6 +133,9 @@ func TestFlags(t *testing.T) {
 	if err != nil || s.tokens != 5 || question != "what is it" {
 		t.Errorf("%+v, %v", s, err)
 	}
+	if _, _, err := parse(strings.Fields("what is it -weights int8"), io.Discard); err == nil || !strings.Contains(err.Error(), "-weights stands behind") {
+		t.Errorf("the error is %v", err)
+	}
 	if _, _, err := parse(strings.Fields("-temp 1"), io.Discard); err == nil || !strings.Contains(err.Error(), "did you mean -temperature?") {
 		t.Errorf("the error is %v, it needs \"did you mean -temperature?\"", err)
 	}

@@ -8,7 +8,9 @@
 // each line, also as Alpaca's and ShareGPT's; see corpus.go. Of a conversation the model learns the
 // answers alone. By default small changes to the model are trained (LoRA), which go to the folder
 // adapter of the run as Python's peft reads them; -rank 0 trains all weights. -resume goes on with
-// a run that was stopped.
+// a run that was stopped. What the model answers to a few prompts is shown before the training and
+// after it: those of -sample, which may be given several times, or some of the data that it is not
+// trained on.
 package main
 
 import (
@@ -85,11 +87,18 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	if s.Steps == 0 {
 		s.Steps = max(1, int(s.Epochs*float64(batches.Count())/float64(s.Batch)))
 	}
+	_, err = os.Stat(s.out)
+	isNew := errors.Is(err, fs.ErrNotExist)
 	folders, err := checkpoint.Open(filepath.Join(s.out, "checkpoints"), 2)
 	if err != nil {
-		return err
+		return fmt.Errorf("-out: %w", err)
 	}
-	defer folders.Close()
+	defer func() {
+		folders.Close()
+		if isNew && !s.hasCheckpoints() { // nothing stays of a run that never started
+			os.RemoveAll(s.out)
+		}
+	}()
 
 	before, err := newAuthor(model, corpus, s)
 	if err != nil {
@@ -168,8 +177,10 @@ func load(ctx context.Context, s *settings, place *train.Place) (*pretrained.Mod
 	if err == nil {
 		err = s.fitContext(folder)
 	}
-	if errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(s.Model, "hub:") {
-		return nil, fmt.Errorf("%w: there is no model's folder of that name here; hub:NAME is a model on the hub", err)
+	if err != nil && !strings.HasPrefix(s.Model, "hub:") {
+		if _, there := os.Stat(filepath.Join(s.Model, "config.json")); there != nil {
+			return nil, fmt.Errorf("-model is %s, which is no model's folder: it needs a config.json; hub:OWNER/NAME is a model on the hub", s.Model)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -247,43 +258,63 @@ func save(model *pretrained.Model, s settings, out io.Writer) error {
 	return nil
 }
 
-// author lets the model answer or continue the prompt.
+// author lets the model answer or continue prompts.
 type author struct {
-	decoder  *nn.Decoder
-	corpus   *corpus
-	question string
-	prompt   string // with what the template puts around the question
-	how      sample.Options
+	decoder   *nn.Decoder
+	corpus    *corpus
+	questions []string
+	prompts   []string // with what the template puts around the questions
+	how       sample.Options
 }
 
 // newAuthor makes an author of the model as it is, or nil where there is no prompt.
 func newAuthor(model *pretrained.Model, c *corpus, s settings) (*author, error) {
-	prompt, err := c.prompt(s.Sample)
-	if err != nil || prompt == "" {
-		return nil, err
+	a := &author{corpus: c, how: sample.Options{
+		Sampler: sample.SamplerOptions{Temperature: 0.7, TopP: 0.9, Seed: s.Seed}, MaxTokens: min(s.Context, 200), Stop: c.stop,
+	}}
+	questions := []string(s.Samples)
+	if questions == nil {
+		questions = c.held()
+	}
+	for _, question := range questions {
+		prompt, err := c.prompt(question)
+		if err != nil {
+			return nil, err
+		}
+		if prompt != "" {
+			a.questions, a.prompts = append(a.questions, strings.TrimSpace(question)), append(a.prompts, prompt)
+		}
+	}
+	if len(a.prompts) == 0 {
+		return nil, nil
 	}
 	decoder, err := model.NewDecoder(min(s.Context, 1024))
 	if err != nil {
 		return nil, err
 	}
-	return &author{decoder, c, strings.TrimSpace(s.Sample), prompt, sample.Options{
-		Sampler: sample.SamplerOptions{Temperature: 0.7, TopP: 0.9, Seed: s.Seed}, MaxTokens: min(s.Context, 200), Stop: c.stop,
-	}}, nil
+	a.decoder = decoder
+	return a, nil
 }
 
-// show writes the prompt, and what the model makes of it.
+// show writes the prompts, and what the model makes of each.
 func (a *author) show(ctx context.Context, when string, out io.Writer) error {
 	if a == nil {
 		return nil
 	}
-	fmt.Fprintf(out, "\n%s\n%s\n", when, a.question)
-	err := a.write(ctx, watch.Printable(out))
-	fmt.Fprint(out, "\n\n")
-	return err
+	fmt.Fprintf(out, "\n%s\n", when)
+	return a.write(ctx, watch.Printable(out))
 }
 
 func (a *author) write(ctx context.Context, w io.Writer) error {
-	return sample.Generate(ctx, a.decoder, a.corpus.tokenizer, a.prompt, a.how, sample.Write(w))
+	for i, prompt := range a.prompts {
+		fmt.Fprintf(w, "> %s\n", strings.ReplaceAll(a.questions[i], "\n", "\n> "))
+		err := sample.Generate(ctx, a.decoder, a.corpus.tokenizer, prompt, a.how, sample.Write(w))
+		fmt.Fprint(w, "\n\n")
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // glimpse is what the model writes after an evaluation.
@@ -293,7 +324,6 @@ func (a *author) glimpse(ctx context.Context) func(train.Evaluation) (string, er
 	}
 	return func(train.Evaluation) (string, error) {
 		var text strings.Builder
-		fmt.Fprintf(&text, "%s\n", a.question)
 		err := a.write(ctx, &text)
 		if ctx.Err() != nil {
 			err = nil // a run that is to stop shows what there is

@@ -49,8 +49,9 @@ func TestFinetune(t *testing.T) {
 	model := smallmodel.Llama(t, true)
 	t.Chdir(filepath.Dir(model))
 	text := run(t, "-model", filepath.Base(model), "-data", chats(t), "-out", out, "-context", "64", "-steps", "24", "-eval-every", "12", "-rate", "0.02", "-merge",
-		"-device", "cpu", "-sample", "Who is 3?")
-	if !strings.Contains(text, "learns 19 documents") || !strings.Contains(text, "Who is 3?") {
+		"-device", "cpu", "-sample", "Who is 3?", "-sample", "Who is 30?")
+	before, after, found := strings.Cut(text, "After it:")
+	if !found || !strings.Contains(before, "learns 19 documents") || !strings.Contains(before, "> Who is 3?\n") || !strings.Contains(after, "> Who is 30?\n") {
 		t.Errorf("it says:\n%s", text)
 	}
 	file, err := os.Open(filepath.Join(out, "log.jsonl"))
@@ -111,8 +112,8 @@ func TestFinetuneText(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := run(t, "-model", smallmodel.Llama(t, false), "-data", path, "-out", filepath.Join(folder, "run"), "-rank", "0", "-steps", "3", "-context", "32",
-		"-device", "cpu", "-sample", "The strong")
-	if !strings.Contains(text, "\nThe strong\n") {
+		"-device", "cpu")
+	if strings.Count(text, "\n> ") < 2 || !strings.Contains(text, "of three.") { // how rows begin that it does not learn
 		t.Errorf("it says:\n%s", text)
 	}
 	if _, err := pretrained.Load(filepath.Join(folder, "run", "model"), pretrained.Options{}); err != nil {
@@ -148,14 +149,14 @@ func TestRefusals(t *testing.T) {
 	}{
 		{[]string{"-ranks", "4"}, "-help lists the flags"},
 		{[]string{"-data", "x"}, "-model is needed"},
-		{[]string{"-model", "x", "-data", "y", "-context", "1"}, "-context at least 2"},
+		{[]string{"-model", "x", "-data", "y", "-context", "1"}, "-context is 1, it needs to be at least 2"},
 		{[]string{"-model", "x", "-data", "y", "-rank", "0", "-dora"}, "-dora changes matrices by a low rank"},
 		{[]string{"-resume", "-rank", "4"}, "-rank is given with -resume"},
 		{[]string{"-resume", "-out", folder}, "holds no run"},
 		{[]string{"-model", model, "-data", file("a.jsonl", "{\"text\": \"x\"}\n{")}, "a.jsonl: line 2"},
 		{[]string{"-model", model, "-data", file("b.jsonl", `{"question": "x"}`)}, "it has neither messages or conversations, nor prompt and completion, nor instruction and output, nor text"},
 		{[]string{"-model", model, "-data", file("c.jsonl", `{"messages": [{"role": "user", "content": "x"}]}`)}, "there is no chat template for it"},
-		{[]string{"-model", model, "-data", file("d.txt", "x")}, "d.txt: SplitDocuments: there are fewer than two documents"},
+		{[]string{"-model", model, "-data", file("d.txt", "x")}, "d.txt: it has too little to learn: 1 documents"},
 		{[]string{"-model", model, "-data", chats(t), "-targets", "x_proj"}, `target "x_proj"`},
 		{[]string{"-model", filepath.Join(folder, "none"), "-data", chats(t)}, "config.json"},
 		{[]string{"-model", model, "-data", chats(t), "-device", "tpu"}, `-device: Device is "tpu"`},
@@ -209,7 +210,7 @@ func TestLinesOfOtherForms(t *testing.T) {
 func TestModelsAreLookedAtFirst(t *testing.T) {
 	folder := smallmodel.Llama(t, false)
 	for want, args := range map[string][]string{
-		"hub:NAME is a model on the hub":            {"-model", "SmolLM2-135M"},
+		"hub:OWNER/NAME is a model on the hub":      {"-model", "SmolLM2-135M"},
 		"-context is 129, the model in " + folder:   {"-model", folder, "-context", "129"},
 		"there is no flag -lr: did you mean -rate?": {"-model", folder, "-lr", "1"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,13 +35,24 @@ type settings struct {
 	Seed                  uint64
 	Merge                 bool
 	Compute               string
-	Sample                string
+	Samples               prompts
 
 	out, device string
 	page        page.Address // where a browser sees the run; empty for nowhere
 	memory      train.Bytes
 	resume      bool
 	given       map[string]bool // flags
+}
+
+// prompts are what the model is to answer or continue: nil for some of the data that it is not
+// trained on, one that is empty for none.
+type prompts []string
+
+func (p *prompts) String() string { return strings.Join(*p, ", ") }
+
+func (p *prompts) Set(prompt string) error {
+	*p = append(*p, prompt)
+	return nil
 }
 
 // groups are the flags as help shows them.
@@ -93,7 +105,8 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.IntVar(&s.EvalEvery, "eval-every", 50, "steps between evaluations, and between checkpoints")
 	f.Uint64Var(&s.Seed, "seed", 1, "of the order of documents and all else that is random")
 	f.BoolVar(&s.Merge, "merge", false, "also save the model with the changes in its weights")
-	f.StringVar(&s.Sample, "sample", "Hello! Who are you?", "what the trained model is to answer, or continue; empty for nothing")
+	f.Var(&s.Samples, "sample", "a `prompt` that the model is to answer, or continue, before the training and after it; may be given several times; "+
+		"empty for none (default: three of the documents that it is not trained on)")
 	f.Var(&s.page, "serve", "show the run in a browser of this machine, at "+string(page.DefaultAddress)+", or at a `host:port` by -serve=host:port")
 	f.StringVar(&s.device, "device", "auto", "auto, cpu or cuda")
 	f.Var(&s.memory, "memory", "`bytes` that a step may take, such as 24G: parts of the model are computed again where it needs more (default: no limit)")
@@ -132,13 +145,47 @@ func parse(args []string, screen io.Writer) (settings, error) {
 		return s, fmt.Errorf("-compute is %q, it needs to be float32 or bfloat16", s.Compute)
 	case s.DoRA && s.Rank == 0:
 		return s, errors.New("-dora changes matrices by a low rank, it needs a -rank of at least 1")
-	case s.Rank < 0 || s.Steps < 0 || s.Batch < 1 || s.Context < 2 || s.EvalEvery < 1 || !(s.Epochs > 0):
-		return s, errors.New("-rank and -steps cannot be negative, -batch, -eval-every and -epochs need to be positive, -context at least 2")
 	}
-	if info, err := os.Stat(filepath.Join(s.out, "checkpoints")); err == nil && info.IsDir() {
+	if err := s.checkNumbers(); err != nil {
+		return s, err
+	}
+	if info, err := os.Stat(s.out); err == nil && !info.IsDir() {
+		return s, fmt.Errorf("-out %s is a file, it needs to be a folder", s.out)
+	}
+	if s.hasCheckpoints() {
 		return s, fmt.Errorf("-out %s holds a run already: -resume goes on with it, another -out begins a new one", s.out)
 	}
 	return s, s.absolute()
+}
+
+// hasCheckpoints reports whether a run has begun in -out.
+func (s settings) hasCheckpoints() bool {
+	there, err := filepath.Glob(filepath.Join(s.out, "checkpoints", "*-*[0-9]"))
+	return err == nil && len(there) > 0
+}
+
+// checkNumbers refuses numbers that no run can have.
+func (s settings) checkNumbers() error {
+	for _, n := range []struct {
+		flag         string
+		value, least int
+	}{{"rank", s.Rank, 0}, {"steps", s.Steps, 0}, {"batch", s.Batch, 1}, {"context", s.Context, 2}, {"eval-every", s.EvalEvery, 1}} {
+		if n.value < n.least {
+			return fmt.Errorf("-%s is %d, it needs to be at least %d", n.flag, n.value, n.least)
+		}
+	}
+	finite := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+	switch {
+	case !(s.Epochs > 0) || !finite(s.Epochs):
+		return fmt.Errorf("-epochs is %v, it needs to be positive", s.Epochs)
+	case !(s.Rate > 0) || !finite(s.Rate):
+		return fmt.Errorf("-rate is %v, it needs to be positive, or 0 for 2e-4, or 2e-5 with -rank 0", s.Rate)
+	case !(s.Alpha > 0) || !finite(s.Alpha):
+		return fmt.Errorf("-alpha is %v, it needs to be positive", s.Alpha)
+	case !(s.Dropout >= 0 && s.Dropout < 1):
+		return fmt.Errorf("-dropout is %v, it needs to be at least 0 and less than 1", s.Dropout)
+	}
+	return nil
 }
 
 // absolute makes the names of files independent of the folder that the run is resumed from.
@@ -159,10 +206,11 @@ func (s *settings) readBack() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.out, err)
 	}
-	sample := s.Sample
+	samples := s.Samples
+	s.Samples = nil
 	err = train.ReadSettings(c, s)
 	if s.given["sample"] {
-		s.Sample = sample
+		s.Samples = samples
 	}
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/nn/pretrained/hub"
 	"github.com/stheno-ml/stheno/train/data/prepare"
 	"github.com/stheno-ml/stheno/train/tokenizer"
@@ -37,6 +38,12 @@ func main() {
 	}
 }
 
+// otherNames are names of flags in other programs.
+var otherNames = map[string]string{
+	"output": "out", "output-dir": "out", "model": "tokenizer", "column": "field", "text-column": "field", "split": "validation", "val": "validation",
+	"eos": "end", "num-workers": "workers", "jobs": "workers",
+}
+
 func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	var o prepare.Options
 	f := flag.NewFlagSet("prepare", flag.ContinueOnError)
@@ -49,17 +56,21 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	f.Float64Var(&o.Validation, "validation", 0, "the share of documents that go to files of their own, to validate on")
 	f.Uint64Var(&o.Seed, "seed", 1, "of which documents these are")
 	f.IntVar(&o.Workers, "workers", 0, "how many goroutines encode; 0 means as many as there are processors")
-	switch err := f.Parse(args); {
+	switch err := cli.Flags(f, args, otherNames); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(screen, "prepare FLAGS TEXTS makes files of tokens of texts, whose names end in .txt, .jsonl or .parquet.\n\n")
 		f.SetOutput(screen)
 		f.PrintDefaults()
 		return err
 	case err != nil:
-		return fmt.Errorf("%w (-help lists the flags)", err)
+		return err
+	case f.NArg() == 0:
+		return errors.New("there are no texts, they are named behind the flags: files that end in .txt, .jsonl or .parquet")
+	case *place == "":
+		return errors.New("-tokenizer is needed: a tokenizer.json, a model's folder, or hub:NAME, such as hub:openai-community/gpt2")
 	}
-	if *place == "" || f.NArg() == 0 {
-		return errors.New("-tokenizer and the names of texts are needed")
+	if err := cli.Behind(f); err != nil {
+		return err
 	}
 	var paths []string
 	for _, pattern := range f.Args() {
@@ -78,7 +89,7 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	}
 	t, err := tokenizer.OpenHuggingFace(path)
 	if err != nil {
-		return err
+		return fmt.Errorf("-tokenizer is %q: %w", *place, err)
 	}
 	last, err := endOf(t, *end)
 	if err != nil {

@@ -51,14 +51,41 @@ func TestPrepare(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"-help lists the flags":     {"-shards", "3"},
-		"are needed":                {"-tokenizer", tokenizerPath},
-		"there is no":               {"-tokenizer", tokenizerPath, filepath.Join(folder, "*.parquet")},
+		"there are no texts":        {"-tokenizer", tokenizerPath},
+		"there is no ":              {"-tokenizer", tokenizerPath, filepath.Join(folder, "*.parquet")},
 		"no token <nothing>":        {"-tokenizer", tokenizerPath, "-end", "<nothing>", filepath.Join(folder, "b.jsonl")},
 		"is there already":          {"-tokenizer", tokenizerPath, "-end", "<|end|>", "-out", to, filepath.Join(folder, "b.jsonl")},
 		"no such file or directory": {"-tokenizer", filepath.Join(folder, "none.json"), filepath.Join(folder, "b.jsonl")},
 	} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: the error is %v, want %q", args, err, want)
+		}
+	}
+}
+
+// Each mistake is told in one line that names what to change.
+func TestMistakes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, content := range map[string]string{"a.txt": "a", "a.jsonl": `{"body": "a"}`, "a.csv": "a,b", "tokenizer.json": "{"} {
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for args, want := range map[string]string{
+		"":                                  "there are no texts, they are named behind the flags",
+		"a.txt":                             "-tokenizer is needed: a tokenizer.json, a model's folder, or hub:NAME",
+		"-tokenizer nowhere a.txt":          `-tokenizer is "nowhere": OpenHuggingFace: `,
+		"-tokenizer tokenizer.json a.txt":   `-tokenizer is "tokenizer.json": `,
+		"-tokenizer x missing.txt":          "there is no missing.txt",
+		"-tokenizer x a.txt -out y":         `-out stands behind "a.txt", flags need to stand before all else`,
+		"-model x a.txt":                    "there is no flag -model: did you mean -tokenizer?",
+		"-tokenizer x -shard 1e6 a.txt":     `invalid value "1e6" for flag -shard: it needs to be a whole number`,
+		"-tokenizer x -validation 5% a.txt": `invalid value "5%" for flag -validation: it needs to be a number`,
+		"-tokenizer x -workers 1.5 a.txt":   `invalid value "1.5" for flag -workers: it needs to be a whole number`,
+	} {
+		err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: error %v, want one line with %q", args, err, want)
 		}
 	}
 }

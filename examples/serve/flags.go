@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -53,5 +55,30 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	if errors.Is(err, flag.ErrHelp) {
 		cli.Help(screen, f, "serve answers OpenAI's clients by a published model, many at once.\n", uses, groups)
 	}
+	if err == nil {
+		err = s.check()
+	}
 	return s, err
+}
+
+// check refuses settings that cannot work, before a model is loaded.
+func (s settings) check() error {
+	_, _, err := net.SplitHostPort(s.address)
+	switch {
+	case err != nil:
+		return fmt.Errorf("-address is %q, it needs to be a host and a port, such as localhost:8080, or :8080 for all hosts", s.address)
+	case s.places < 1:
+		return fmt.Errorf("-places is %d, it needs to be at least 1", s.places)
+	case s.waiting < 0:
+		return fmt.Errorf("-waiting is %d, it needs to be positive, or 0 for 4 a place", s.waiting)
+	case s.api.Limits.Tokens < 0:
+		return fmt.Errorf("-max-tokens is %d, it needs to be positive, or 0 for as many as fit", s.api.Limits.Tokens)
+	case s.api.Limits.Body < 1:
+		return fmt.Errorf("-max-body is %d, it needs to be at least 1", s.api.Limits.Body)
+	case s.api.Limits.Time <= 0:
+		return fmt.Errorf("-max-time is %v, it needs to be positive", s.api.Limits.Time)
+	case s.grace < 0:
+		return fmt.Errorf("-grace is %v, it cannot be negative", s.grace)
+	}
+	return nil
 }

@@ -98,3 +98,21 @@ func TestFlags(t *testing.T) {
 		t.Errorf("help is %v, %s", err, help.String())
 	}
 }
+
+// What cannot work is told before a model is loaded.
+func TestMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"-address 8080":  `-address is "8080", it needs to be a host and a port, such as localhost:8080`,
+		"-places 0":      "-places is 0, it needs to be at least 1",
+		"-waiting -1":    "-waiting is -1, it needs to be positive, or 0 for 4 a place",
+		"-max-tokens -1": "-max-tokens is -1, it needs to be positive, or 0",
+		"-max-body 0":    "-max-body is 0, it needs to be at least 1",
+		"-max-time 0s":   "-max-time is 0s, it needs to be positive",
+		"-grace -1s":     "-grace is -1s, it cannot be negative",
+		"-grace 30":      `invalid value "30" for flag -grace: it needs to be a time with its unit`,
+	} {
+		if _, err := parse(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", args, err, want)
+		}
+	}
+}

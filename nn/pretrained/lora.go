@@ -379,6 +379,17 @@ func (a *architecture) isLinear(module string) bool {
 	return slices.ContainsFunc(a.links, func(l link) bool { return l.linear && l.theirs == module+".weight" })
 }
 
+// linearNames are the last parts of the linear layers' names, each once.
+func (a *architecture) linearNames() []string {
+	names := map[string]bool{}
+	for _, l := range a.links {
+		if module, isWeight := strings.CutSuffix(l.theirs, ".weight"); isWeight && l.linear {
+			names[module[strings.LastIndexByte(module, '.')+1:]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 // matching are the tensors of linear layers and embeddings that match, at least one. Other matrices
 // must not match.
 func (a *architecture) matching(match func(module string) bool) ([]*link, error) {
@@ -395,7 +406,7 @@ func (a *architecture) matching(match func(module string) bool) ([]*link, error)
 		}
 	}
 	if len(list) == 0 {
-		return nil, errors.New("there is no such linear layer in the model")
+		return nil, fmt.Errorf("there is no such linear layer in the model, it has %s", strings.Join(a.linearNames(), ", "))
 	}
 	return list, nil
 }

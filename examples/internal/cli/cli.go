@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Group is flags that belong together, for help.
@@ -76,12 +79,52 @@ func Flags(flags *flag.FlagSet, args []string, others map[string]string) error {
 		}
 		return fmt.Errorf("there is no flag -%s (-help lists the flags)", name)
 	}
-	return fmt.Errorf("%w (-help lists the flags)", err)
+	return fmt.Errorf("%s (-help lists the flags)", plain(flags, err))
+}
+
+var invalid = regexp.MustCompile(`^invalid (?:boolean )?value "(.*)" for (?:flag )?-([^: ]+): (.*)$`)
+
+// plain is the error of a flag's value, in words that say what it needs to be.
+func plain(flags *flag.FlagSet, err error) string {
+	parts := invalid.FindStringSubmatch(err.Error())
+	if parts == nil {
+		return err.Error()
+	}
+	value, name, why := parts[1], parts[2], parts[3]
+	if why == "parse error" || why == "value out of range" {
+		switch flags.Lookup(name).Value.(flag.Getter).Get().(type) {
+		case bool:
+			why = "it needs to be true or false"
+		case int, int64:
+			why = "it needs to be a whole number"
+		case uint, uint64:
+			why = "it needs to be a whole number, not negative"
+		case float64:
+			why = "it needs to be a number"
+		case time.Duration:
+			why = "it needs to be a time with its unit, such as 30s or 10m"
+		}
+	}
+	return fmt.Sprintf("invalid value %q for flag -%s: %s", value, name, why)
+}
+
+// Behind is the error of arguments behind the flags of which one is a flag again, which package
+// flag takes for an argument.
+func Behind(flags *flag.FlagSet) error {
+	for _, arg := range flags.Args() {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if strings.HasPrefix(arg, "-") && flags.Lookup(name) != nil {
+			return fmt.Errorf("-%s stands behind %q, flags need to stand before all else", name, flags.Arg(0))
+		}
+	}
+	return nil
 }
 
 func argument(flags *flag.FlagSet, arg, file string) error {
 	meant := ""
-	if _, err := os.Stat(arg); file != "" && (err == nil || strings.Contains(arg, ".")) {
+	if _, err := os.Stat(filepath.Join(arg, "config.json")); err == nil && flags.Lookup("model") != nil {
+		meant = "-model " + arg
+	} else if _, err := os.Stat(arg); file != "" && (err == nil || strings.Contains(arg, ".")) {
 		meant = "-" + file + " " + arg
 	} else if name := Nearest(strings.TrimLeft(arg, "-–—"), flags, nil); name != "" {
 		meant = "-" + name

@@ -17,6 +17,8 @@ func someFlags() *flag.FlagSet {
 	f.String("data", "", "a `file`")
 	f.String("top-k", "", "")
 	f.Bool("resume", false, "")
+	f.Duration("grace", 0, "")
+	f.Uint64("seed", 1, "")
 	return f
 }
 
@@ -36,7 +38,12 @@ func TestParseSaysWhatWasMeant(t *testing.T) {
 		"text":        "did you mean -data text?",
 		"resume":      "did you mean -resume?",
 		"what":        `argument "what" is no flag (-help`,
-		"-steps nine": `invalid value "nine" for flag -steps`,
+		"-steps nine": `invalid value "nine" for flag -steps: it needs to be a whole number (-help`,
+		"-steps 1e3":  `invalid value "1e3" for flag -steps: it needs to be a whole number (-help`,
+		"-rate 1,5":   `invalid value "1,5" for flag -rate: it needs to be a number (-help`,
+		"-seed -1":    `invalid value "-1" for flag -seed: it needs to be a whole number, not negative`,
+		"-grace 30":   `invalid value "30" for flag -grace: it needs to be a time with its unit, such as 30s`,
+		"-resume=no":  `invalid value "no" for flag -resume: it needs to be true or false`,
 		"-steps 3":    "",
 	} {
 		err := Parse(someFlags(), strings.Fields(args), map[string]string{"lr": "rate"}, "data")
@@ -44,6 +51,23 @@ func TestParseSaysWhatWasMeant(t *testing.T) {
 		case err == nil && want == "":
 		case err == nil || want == "" || !strings.Contains(err.Error(), want):
 			t.Errorf("%q: error %v, want one with %q", args, err, want)
+		}
+	}
+}
+
+// A flag behind the arguments is told of, text that only looks like one is not.
+func TestFlagsStandBeforeTheRest(t *testing.T) {
+	for args, want := range map[string]string{
+		"what is it -steps 3": `-steps stands behind "what", flags need to stand before all else`,
+		"what is -- it -x -":  "",
+	} {
+		f := someFlags()
+		err := Flags(f, strings.Fields(args), nil)
+		if err == nil {
+			err = Behind(f)
+		}
+		if (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%q: error %v, want %q", args, err, want)
 		}
 	}
 }
