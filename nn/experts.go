@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 
@@ -163,6 +164,6 @@ func (s *Scope) BalanceLoss() Tensor {
 
 // Experts is a mixture of experts of x's Dim; see [Experts].
 func (s *Scope) Experts(name string, x Tensor, c ExpertsConfig) Tensor {
-	c.Dim = x.Dim(-1)
+	c.Dim = cmp.Or(c.Dim, x.Dim(-1))
 	return NewExperts(s.Sub(name), c).Forward(x)
 }

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -35,6 +36,7 @@ type making struct {
 	g          *gorgonia.ExprGraph
 	values     *Parameters
 	parameters gorgonia.Nodes // in the order in which they were made
+	constants  gorgonia.Nodes // inputs that no gradient changes
 	routed     []routed       // what routers of experts have decided
 	err        error
 }
@@ -138,6 +140,21 @@ func (s *Scope) Values() *Parameters {
 		return nil
 	}
 	return s.values
+}
+
+// Others lists the inputs of the graph that are neither parameters nor constants of its scope, such
+// as the arrays of a batch, and weights that were made without the scope, which nothing trains.
+func (s *Scope) Others() gorgonia.Nodes {
+	if s == nil || s.g == nil {
+		return nil
+	}
+	var others gorgonia.Nodes
+	for _, n := range s.g.AllNodes() {
+		if n.IsVar() && !slices.Contains(s.parameters, n) && !slices.Contains(s.constants, n) {
+			others = append(others, n)
+		}
+	}
+	return others
 }
 
 // Parameters lists the parameters that were made in this scope and in those of its parts, in that
@@ -263,8 +280,10 @@ func (m *making) constant(name string, make func() *tensor.Dense) Tensor {
 	if err != nil {
 		return m.of(nil, fmt.Errorf("constant %s: %w", name, err))
 	}
-	return m.of(gorgonia.NewTensor(m.g, value.Dtype(), value.Dims(), gorgonia.WithShape(value.Shape()...),
-		gorgonia.WithName(name), gorgonia.WithValue(value)), nil)
+	n := gorgonia.NewTensor(m.g, value.Dtype(), value.Dims(), gorgonia.WithShape(value.Shape()...),
+		gorgonia.WithName(name), gorgonia.WithValue(value))
+	m.constants = append(m.constants, n)
+	return m.of(n, nil)
 }
 
 // full is an input of equal elements. One serves the whole graph.
@@ -372,7 +391,7 @@ func (s *Scope) Dropout(name string, x Tensor, p float64) Tensor {
 // x's Dim.
 func (s *Scope) MLP(name string, x Tensor, config ...MLPConfig) Tensor {
 	c := first(config)
-	c.Dim = x.Dim(-1)
+	c.Dim = cmp.Or(c.Dim, x.Dim(-1))
 	return NewMLP(s.Sub(name), c).Forward(x)
 }
 
@@ -392,13 +411,13 @@ func (s *Scope) CrossAttention(name string, x, context Tensor, heads int, option
 
 // Block is a layer of a transformer, of x's Dim; see [Block].
 func (s *Scope) Block(name string, x Tensor, c BlockConfig) Tensor {
-	c.Attention.Dim = x.Dim(-1)
+	c.Attention.Dim = cmp.Or(c.Attention.Dim, x.Dim(-1))
 	return NewBlock(s.Sub(name), c).Forward(x)
 }
 
 // Stack is as many blocks of x's Dim, and a norm; see [Stack].
 func (s *Scope) Stack(name string, x Tensor, layers int, c BlockConfig) Tensor {
-	c.Attention.Dim = x.Dim(-1)
+	c.Attention.Dim = cmp.Or(c.Attention.Dim, x.Dim(-1))
 	return NewStack(s.Sub(name), StackConfig{Layers: layers, Block: c}).Forward(x)
 }
 

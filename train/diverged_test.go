@@ -42,7 +42,7 @@ func TestTargetsThatAllAreIgnored(t *testing.T) {
 		data data.Batches
 		want int
 	}{{counting{}, 0}, {ignored{}, 1}} {
-		loop := countingLoop(t, nil, func(c0 *train.LoopConfig) { c0.Steps, c0.Evaluations.Every, c0.Data = 3, 0, c.data })
+		loop := countingLoop(t, nil, func(c0 *train.LoopConfig) { c0.Steps, c0.Evaluations, c0.Data = 3, train.Evaluations{}, c.data })
 		if end := runLoop(t, loop, t.Context()); len(end.Notices) != c.want {
 			t.Errorf("%T: the notices are %q, want %d", c.data, end.Notices, c.want)
 		}

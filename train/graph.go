@@ -23,6 +23,7 @@ type graph struct {
 	parameters gorgonia.Nodes
 	trained    gorgonia.Nodes // those of the parameters that training changes
 	unused     gorgonia.Nodes // those of trained that the loss does not use
+	outside    gorgonia.Nodes // what the model made without its scope, which is not trained
 	scope      *nn.Scope
 	machine    gorgonia.VM
 	feeds      map[string]*ops.Feed
@@ -84,7 +85,7 @@ func newPlainGraph(c LoopConfig, b data.Batch, training bool, before func(*gorgo
 		return t, nil
 	}
 	if err := t.differentiate(); err != nil {
-		return nil, fmt.Errorf("model of %v gave %w", b, err)
+		return nil, fmt.Errorf("model gave %w, of a batch of %v", err, b)
 	}
 	return t, nil
 }
@@ -102,9 +103,14 @@ func (t *graph) build(c LoopConfig, b data.Batch) error {
 	t.scope = s
 	t.feeds, t.outputs = feeds, outputsOf(c.Model, s, inputs)
 	if err := s.Err(); err != nil {
-		return fmt.Errorf("model of %v: %w", b, err)
+		return fmt.Errorf("%w, in the model of a batch of %v", err, b)
 	}
 	t.parameters, t.trained = s.Parameters(), s.Trainable()
+	for _, n := range s.Others() {
+		if d := n.Dtype(); inputs.arrays[n.Name()] != n && (d == tensor.Float32 || d == tensor.Float64) {
+			t.outside = append(t.outside, n)
+		}
+	}
 	if set, _ := c.Parameters.HasLoRA(); set {
 		t.parameters = t.trained // the other weights come from where the program has them from
 	}
@@ -115,7 +121,7 @@ func (t *graph) build(c LoopConfig, b data.Batch) error {
 }
 
 // outputsOf calls a model. A panic in it is the scope's error, with the model's line.
-func outputsOf(model Model, s *nn.Scope, in Inputs) (o Outputs) {
+func outputsOf[T any](model func(*nn.Scope, Inputs) T, s *nn.Scope, in Inputs) (o T) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.Fail(fmt.Errorf("the model panics: %v", p))
@@ -210,7 +216,7 @@ func feed(s *nn.Scope, b data.Batch, device *ops.Device) (map[string]*ops.Feed, 
 func checkArray(a *tensor.Dense) error {
 	switch {
 	case a == nil:
-		return errors.New("is nil, it needs to be an array")
+		return errors.New("is nil, it needs to be an array: Floats, Ints and Bools of package data give nil where values do not fill the shape")
 	case a.Dims() == 0 || a.Shape().TotalSize() == 0 || !slices.Equal(a.Strides(), a.Shape().CalcStrides()):
 		return fmt.Errorf("has shape %v and strides %v, it needs axes that are not empty, and its elements to lie row by row without gaps",
 			[]int(a.Shape()), a.Strides())
@@ -222,6 +228,8 @@ func checkArray(a *tensor.Dense) error {
 func (t *graph) check() error {
 	loss := t.outputs.Loss.Node()
 	switch {
+	case loss == nil && t.outputs.Loss.Err() != nil && !t.outputs.Loss.IsZero():
+		return fmt.Errorf("a loss of another scope than that it was called with, which failed: %w", t.outputs.Loss.Err())
 	case loss == nil:
 		return errors.New("no loss, it needs to be a tensor")
 	case !loss.IsScalar():

@@ -433,6 +433,13 @@ func (l *Loop) start() error {
 		err = l.audience.noticeOnce(Notice(fmt.Sprintf("the loss does not use %d of the %d parameters that are trained, such as %s: "+
 			"their gradients are zero, Freeze leaves them out", len(unused), len(l.training.trained), unused[0].Name())))
 	}
+	if e := l.c.Evaluations; err == nil && e.Every == 0 && e.Validation != nil {
+		err = l.audience.noticeOnce("evaluations have batches to validate on and Every is 0: there are none")
+	}
+	if outside := l.training.outside; err == nil && len(outside) > 0 {
+		err = l.audience.noticeOnce(Notice(fmt.Sprintf("%s of shape %v was made outside of the model's scope and is not trained: "+
+			"Scope.Parameter makes what is, Scope.Constant what stays as it is", outside[0].Name(), []int(outside[0].Shape()))))
+	}
 	return err
 }
 

@@ -84,9 +84,9 @@ func (p *Predictor) build(b data.Batch) (*prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &prediction{feeds: feeds, result: p.model(s, inputs).Node()}
+	t := &prediction{feeds: feeds, result: outputsOf(p.model, s, inputs).Node()}
 	if err := s.Err(); err != nil {
-		return nil, fmt.Errorf("model of %v: %w", b, err)
+		return nil, fmt.Errorf("%w, in the model of a batch of %v", err, b)
 	}
 	switch {
 	case t.result == nil:

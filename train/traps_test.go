@@ -9,6 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // trapConfig trains a model of a linear layer on one batch.
@@ -57,6 +59,37 @@ func TestLossesMayLeaveParametersOut(t *testing.T) {
 	}
 	if !slices.Equal(unused, weight(t, l, "unused.weight")) || slices.Equal(used, weight(t, l, "used.weight")) {
 		t.Error("what is not used has changed, or what is used has not")
+	}
+}
+
+// A weight that was made without the model's scope is not trained. That is said once; what a scope
+// made, and the arrays of a batch, are not meant.
+func TestWeightsOutsideOfTheScopeAreTold(t *testing.T) {
+	for name, hidden := range map[string]func(s *nn.Scope, x nn.Tensor) nn.Tensor{
+		"": func(s *nn.Scope, x nn.Tensor) nn.Tensor {
+			return x.Add(s.Constant("shift", data.Floats([]float32{1, 2, 3}, 3))).Mul(s.Parameter("scale", nn.Normal(1), 3))
+		},
+		"weight of shape [3 3]": func(s *nn.Scope, x nn.Tensor) nn.Tensor {
+			elsewhere := nn.NewScope(s.Graph(), nn.NewParameters(2))
+			h := nn.NewLinear(elsewhere, nn.LinearConfig{In: 3, Out: 3, NoBias: true}).Forward(x)
+			return s.Tensor(h.Node(), h.Err())
+		},
+		"w of shape [3 3]": func(s *nn.Scope, x nn.Tensor) nn.Tensor {
+			w := gorgonia.NewMatrix(s.Graph(), tensor.Float32, gorgonia.WithShape(3, 3), gorgonia.WithName("w"), gorgonia.WithInit(gorgonia.GlorotN(1)))
+			return s.Tensor(gorgonia.Mul(x.Node(), w))
+		},
+	} {
+		c := trapConfig(func(s *nn.Scope, in train.Inputs) train.Outputs {
+			return train.Outputs{Loss: s.Linear("head", hidden(s, in.Get("x")), 2).Square().Mean()}
+		})
+		end, err := train.Run(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := len(end.Notices) > 0 && name != "" && strings.HasPrefix(string(end.Notices[0]), name+" was made outside of the model's scope")
+		if told != (name != "") || len(end.Notices) > 1 {
+			t.Errorf("the notices are %q, want one of %q", end.Notices, name)
+		}
 	}
 }
 

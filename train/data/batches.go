@@ -27,7 +27,12 @@ type Batches interface {
 type Func func(n int) (Batch, error)
 
 // Batch calls the function.
-func (f Func) Batch(n int) (Batch, error) { return f(n) }
+func (f Func) Batch(n int) (Batch, error) {
+	if f == nil {
+		return nil, errors.New("the function is nil, it needs to be one that makes batches")
+	}
+	return f(n)
+}
 
 // Names lists the arrays, sorted.
 func (b Batch) Names() []string { return slices.Sorted(maps.Keys(b)) }
