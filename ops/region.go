@@ -146,7 +146,7 @@ type regionWay struct {
 }
 
 // The number of graphs that are looked at to find how much needs to be saved, and to save no more.
-const narrowings, improvements = 10, 32
+const narrowings, improvements = 10, 48
 
 func (c *chooser) choose() (trial, error) {
 	plain, err := c.try(nil)
@@ -338,7 +338,7 @@ func (c *chooser) neighbours() (list [][]string) {
 					if k > 0 {
 						bytes, cost = bytes+v.bytes-h[now[i+k]].bytes, cost+v.work-h[now[i+k]].work
 					}
-					if cost < work && float64(bytes) >= 0.65*float64(saved) {
+					if cost < work && float64(bytes) >= 0.5*float64(saved) {
 						choices = append(choices, choice{ways, cost})
 					}
 				}
