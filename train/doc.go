@@ -89,7 +89,8 @@
 //     while others are computed. On the CPU they do so over TCP, for tests.
 //   - With [ShardState] each rank holds one shard of the optimiser's state. With [ShardWeights] it
 //     holds one shard of the weights, gradients and state, and a layer's weight is gathered just
-//     before the layer needs it. Checkpoints hold whole weights either way.
+//     before the layer needs it. Checkpoints hold whole weights either way. Either way each rank
+//     makes its share of [Muon]'s products.
 //   - With SequenceRanks of [PlaceConfig] ranks share each sequence, for those that are longer than
 //     one device holds.
 //   - With SharedFiles all ranks write a checkpoint together and read it together, each its own
@@ -125,6 +126,14 @@
 //
 // With GoBack of [LoopConfig] a training goes back by itself to its newest good checkpoint, leaves
 // out the batches up to the spike, and says so. It is off by default, and bounded: see [GoBack].
+//
+// # A budget of memory
+//
+// With Memory of [LoopConfig] a step takes at most so many bytes of each device, or of the host.
+// Where it would take more, parts of blocks keep nothing for the backward pass, which computes them
+// again: of all sets of parts that keep the budget, one that costs little. The bits are the same.
+// [Loop.Memory] tells what a step takes and which parts these are. A budget that is too small is an
+// error that says the least.
 //
 // # Stopping and going on
 //

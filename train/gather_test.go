@@ -33,6 +33,7 @@ type heldModel struct {
 	accumulation int
 	steps        int // 0 means 20
 	prepare      func(p *nn.Parameters) error
+	optimizer    train.Optimizer // of matrices; nil for AdamW
 	model        func(s *nn.Scope) *nn.LanguageModel
 }
 
@@ -61,6 +62,7 @@ var heldModels = []heldModel{
 	{name: "Llama in bfloat16, computed again", steps: 6, size: 3, accumulation: 1, model: inBFloat16(heldLlama(nn.LlamaConfig{Layers: 2, Recompute: true}))},
 	{name: "GPT with a tied head", bound: 1e-9, size: 2, accumulation: 2, model: inFloat64(heldGPT(nn.GPTConfig{Layers: 2, Dropout: 0.1}))},
 	{name: "GPT in bfloat16", steps: 6, bound: 1e-4, size: 2, accumulation: 1, model: inBFloat16(heldGPT(nn.GPTConfig{Layers: 1}))},
+	{name: "Llama by Muon", size: 3, accumulation: 1, optimizer: train.Muon{WeightDecay: 0.1}, model: heldLlama(nn.LlamaConfig{Layers: 2})},
 	{
 		name: "Llama with a LoRA", steps: 6, size: 2, accumulation: 1, model: heldLlama(nn.LlamaConfig{Layers: 1}),
 		prepare: func(p *nn.Parameters) error { return p.SetLoRA(nn.LoRA{Rank: 2}) },
@@ -83,6 +85,9 @@ func (m heldModel) trains(holders *distributed.Group, c *train.LoopConfig) error
 		c.Steps, c.Evaluations.Every = 3, 3
 	}
 	c.Parameters, c.Model = store, lossOf(m.model)
+	if m.optimizer != nil {
+		c.Optimizer, c.Options.Groups = m.optimizer, []train.Group{{Match: train.Any(train.Vectors, train.Named("tokens.*", "head.*")), Optimizer: train.AdamW{}}}
+	}
 	return store.ShareOut(holders)
 }
 

@@ -46,54 +46,71 @@ func (m Muon) Validate(kernels.DType) error {
 	return kernels.SGD{Update: kernels.Update{WeightDecay: m.WeightDecay}, Momentum: or(m.Momentum, 0.95), Decoupled: true}.Validate()
 }
 
-// Update changes one matrix after the other.
+// Update changes one matrix after the other, or as many at once as there are ranks that share the
+// state.
 func (m Muon) Update(u Update) error {
 	decided, err := u.unscaled()
 	if err != nil {
 		return err
 	}
+	if u.shared != nil {
+		return m.updateShared(u, decided)
+	}
 	for i, w := range u.Weights {
-		x, err := m.direction(u, i)
+		y, err := u.Scratch(scratchMatrix, w.DType, w.Shape...)
+		if err == nil {
+			err = m.move(u, i, y)
+		}
+		if err == nil {
+			y, err = m.orthogonal(u, y)
+		}
+		if err == nil {
+			err = m.step(u, decided, i, y, w.Shape)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", u.Names[i], err)
-		}
-		// The rows of our weights are inputs, those of the definition are outputs.
-		in, out := float64(w.Shape[0]), float64(w.Shape[1])
-		ratio := math.Sqrt(max(1, out/in))
-		if m.MatchAdamW {
-			ratio = 0.2 * math.Sqrt(max(in, out))
-		}
-		step := kernels.SGD{Update: decided, Decoupled: true}
-		step.LearningRate *= ratio
-		step.WeightDecay *= m.WeightDecay / ratio
-		if err := u.Backend.SGD(step, u.Weights[i:i+1], []kernels.Tensor{x}, nil); err != nil {
-			return err
 		}
 	}
 	return nil
 }
 
-// direction is where a step goes. It is zero in a step that is to be skipped.
-func (m Muon) direction(u Update, i int) (x kernels.Tensor, err error) {
-	shape, rows := u.Weights[i].Shape, u.Weights[i].Shape[0]
-	small := min(rows, shape[1])
-	var rooms [4]kernels.Tensor
-	for k, size := range [4][]int{shape, shape, {small, small}, {small, small}} {
-		if rooms[k], err = u.Scratch(scratchMatrix+k, u.Weights[i].DType, size...); err != nil {
-			return x, err
-		}
+// step changes weights, all of a matrix or a part, along a direction. The rows of our weights are
+// inputs, those of Muon's definition are outputs.
+func (m Muon) step(u Update, decided kernels.Update, i int, direction kernels.Tensor, matrix []int) error {
+	in, out := float64(matrix[0]), float64(matrix[1])
+	ratio := math.Sqrt(max(1, out/in))
+	if m.MatchAdamW {
+		ratio = 0.2 * math.Sqrt(max(in, out))
 	}
-	x, y := rooms[0], rooms[1]
+	step := kernels.SGD{Update: decided, Decoupled: true}
+	step.LearningRate *= ratio
+	step.WeightDecay *= m.WeightDecay / ratio
+	return u.Backend.SGD(step, u.Weights[i:i+1], []kernels.Tensor{direction}, nil)
+}
+
+// move takes the gradient of a matrix, or of a part of it, into its momentum, and gives in y where
+// that points. It is zero in a step that is to be skipped.
+func (m Muon) move(u Update, i int, y kernels.Tensor) error {
 	// A step from zero leaves what a step adds, and keeps the momentum as the device decides. Its
-	// size does not matter: the next kernel divides by it.
+	// size does not matter: the direction is divided by it.
 	if err := u.Backend.Fill(y, 0); err != nil {
-		return x, err
+		return err
 	}
 	moved := kernels.SGD{Update: u.Update, Momentum: or(m.Momentum, 0.95), Nesterov: !m.Plain}
 	moved.LearningRate, moved.WeightDecay = 1<<14, 0 // beside the epsilon below, any rate is then large
-	if err := u.Backend.SGD(moved, []kernels.Tensor{y}, u.Gradients[i:i+1], u.State[0][i:i+1]); err != nil {
-		return x, err
+	return u.Backend.SGD(moved, []kernels.Tensor{y}, u.Gradients[i:i+1], u.State[0][i:i+1])
+}
+
+// orthogonal is the nearest matrix to −y whose rows or columns are orthogonal, in scratch memory.
+func (m Muon) orthogonal(u Update, y kernels.Tensor) (x kernels.Tensor, err error) {
+	small := min(y.Shape[0], y.Shape[1])
+	var rooms [3]kernels.Tensor
+	for k, shape := range [3][]int{y.Shape, {small, small}, {small, small}} {
+		if rooms[k], err = u.Scratch(scratchMatrix+1+k, y.DType, shape...); err != nil {
+			return x, err
+		}
 	}
+	x = rooms[0]
 	n := y.Elements()
 	unit := kernels.Norm{RMS: true, X: y.Reshape(1, n), Eps: 1e-30}
 	if err := u.Backend.NormForward(&unit, kernels.NormOutputs{Y: x.Reshape(1, n)}); err != nil {
@@ -103,7 +120,7 @@ func (m Muon) direction(u Update, i int) (x kernels.Tensor, err error) {
 		return x, err
 	}
 	for range cmp.Or(m.Iterations, 5) {
-		if err := newtonSchulz(u.Backend, x, y, rooms[2], rooms[3]); err != nil {
+		if err := newtonSchulz(u.Backend, x, y, rooms[1], rooms[2]); err != nil {
 			return x, err
 		}
 		x, y = y, x

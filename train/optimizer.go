@@ -31,7 +31,8 @@ type Optimizer interface {
 }
 
 // WholeOptimizer is an [Optimizer] that computes with whole parameters, as a matrix needs it, and
-// not with shards of them. It is refused where ranks share the state or the weights.
+// not with shards of them. It is refused where ranks share the state or the weights, but for
+// [Muon].
 type WholeOptimizer interface {
 	Optimizer
 	// StateShape is the shape of a tensor of the state, which its place in State names, beside a
@@ -53,7 +54,8 @@ type Update struct {
 	Weights, Gradients []kernels.Tensor
 	State              [][]kernels.Tensor // a list for each name of the optimiser's State
 
-	recorded bool // the step's work is being recorded
+	shared   *shared // where ranks share the state, otherwise nil
+	recorded bool    // the step's work is being recorded
 	memory   *[]kernels.Tensor
 }
 

@@ -70,6 +70,10 @@ func (o *Stepper) stateShape(t stateTensor) []int {
 // shardOf is this rank's shard of an update.
 func (o *Stepper) shardOf(u Update, parameters []parameter) Update {
 	u.ClearGradients = false // gather does, of all shards
+	u.shared = &shared{ranks: o.ranks()}
+	for _, p := range parameters {
+		u.shared.shapes = append(u.shared.shapes, p.whole)
+	}
 	u.Weights, u.Gradients = o.owned(parameters, u.Weights), o.owned(parameters, u.Gradients)
 	return u
 }

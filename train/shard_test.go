@@ -3,8 +3,10 @@ package train
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +22,8 @@ type sharing struct {
 	dtype              tensor.Dtype
 	shard              bool
 	optimizer          Optimizer
+	shapes             [][]int
+	vectors            Optimizer // trains what is no matrix; nil for the optimizer
 }
 
 // sharer is what a rank has in the end.
@@ -31,6 +35,9 @@ type sharer struct {
 
 var sharedShapes = [][]int{{1}, {2}, {7}, {5, 33}, {1000}, {64}}
 
+// sharedMatrices are more than there are ranks, wide and tall, and one of fewer elements.
+var sharedMatrices = [][]int{{7}, {1, 3}, {8, 8}, {5, 33}, {12, 4}, {33, 5}, {8, 8}, {64}}
+
 // rank trains as one of the ranks. In the third step rank 0 alone has a gradient that is not
 // finite.
 func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err error) {
@@ -39,7 +46,7 @@ func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err 
 		return left, err
 	}
 	defer group.Close()
-	p := newProblem(t, c.dtype, []string{"a", "b", "c", "d", "e", "f"}, sharedShapes...)
+	p := newProblem(t, c.dtype, strings.Split("abcdefghij", "")[:len(c.shapes)], c.shapes...)
 	defer p.machine.Close()
 	for i, n := range p.parameters {
 		set(n, wave(1, i))
@@ -50,7 +57,7 @@ func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err 
 	}
 	o, err := at.NewStepper(p.parameters, c.optimizer, Options{
 		Schedule: ConstantRate(1e-2), ClipNorm: 1, Accumulation: c.accumulation,
-		Groups: []Group{{Match: Named("d", "e"), LearningRateScale: 0.5}, {Match: Vectors, NoDecay: true}},
+		Groups: []Group{{Match: Named("d", "e"), LearningRateScale: 0.5}, {Match: Vectors, NoDecay: true, Optimizer: c.vectors}},
 	})
 	if err != nil {
 		return left, err
@@ -81,10 +88,8 @@ func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err 
 	if err != nil {
 		return left, err
 	}
-	for _, slot := range o.optimizer.State() {
-		for _, n := range p.parameters {
-			left.state = append(left.state, slices.Clone(floats(state.Tensors[slot+"."+n.Name()])))
-		}
+	for _, name := range slices.Sorted(maps.Keys(state.Tensors)) {
+		left.state = append(left.state, slices.Clone(floats(state.Tensors[name])))
 	}
 	// A state that was put together is what all can go on from.
 	if err := o.SetState(state); err != nil {
@@ -124,14 +129,16 @@ func (c sharing) train(t *testing.T) []sharer {
 // Ranks that share the state have the weights, the state and the reports of ranks that all have it,
 // and together one state.
 func TestShardState(t *testing.T) {
-	optimizers := map[string]Optimizer{
-		"AdamW": AdamW{WeightDecay: 0.1}, "SGD": SGD{Momentum: 0.9, WeightDecay: 0.1}, "Lion": Lion{},
-	}
-	for name, optimizer := range optimizers {
+	for name, of := range map[string]sharing{
+		"AdamW": {optimizer: AdamW{WeightDecay: 0.1}, shapes: sharedShapes},
+		"SGD":   {optimizer: SGD{Momentum: 0.9, WeightDecay: 0.1}, shapes: sharedShapes},
+		"Lion":  {optimizer: Lion{}, shapes: sharedShapes},
+		"Muon":  {optimizer: Muon{WeightDecay: 0.1, MatchAdamW: true}, shapes: sharedMatrices, vectors: AdamW{}},
+	} {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 			for _, c := range []sharing{{size: 2, accumulation: 1}, {size: 3, accumulation: 2}, {size: 4, accumulation: 1}} {
 				t.Run(fmt.Sprintf("%s, %v, %d ranks of %d runs", name, dtype, c.size, c.accumulation), func(t *testing.T) {
-					c.dtype, c.optimizer = dtype, optimizer
+					c.dtype, c.optimizer, c.shapes, c.vectors = dtype, of.optimizer, of.shapes, of.vectors
 					whole := c.train(t)
 					c.shard = true
 					shared := c.train(t)

@@ -138,7 +138,7 @@ func (o *Stepper) checkOptimizer(g group) error {
 	if !ok {
 		return nil
 	}
-	if o.isSharded() {
+	if _, shares := whole.(sharesWhole); o.isSharded() && !shares {
 		return fmt.Errorf("%s computes with whole parameters, ranks that share the state or the weights need another optimizer", g.optimizer.Name())
 	}
 	for i, p := range o.parameters[g.from:g.to] {
