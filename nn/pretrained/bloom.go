@@ -64,6 +64,9 @@ func falcon(c *config, context int) *architecture {
 	d.biases(biased, biased)
 	b.NormBias = &yes
 	kvHeads, norms := c.sizeOrNone("num_kv_heads", 0), c.optionalSize("num_ln_in_parallel_attn")
+	if norms > 2 {
+		c.fail("field num_ln_in_parallel_attn is %d, it needs to be 1 or 2", norms)
+	}
 	switch {
 	case (grouped || !single) && kvHeads > 0:
 		a.KVHeads = kvHeads

@@ -32,7 +32,7 @@ var metadata = []string{
 	"name", "neftune_noise_alpha", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
 	"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
 	"repetition_penalty", "rope_interleaved", "sliding_window_size", "suppress_tokens", "temperature",
-	"tie_weights_", "tokenizer_model_max_length", "top_k", "top_p",
+	"tie_weights_", "tokenizer_model_max_length", "top_k", "top_p", "transformers.js_config",
 	"typical_p", "unsloth_fixed", "unsloth_version", "vocab_type",
 
 	"_attn_implementation_autoset", "_commit_hash", "_name_or_path", "attn_implementation", "auto_map", "bos_token_id",

@@ -43,7 +43,7 @@ func deepSeekV3(c *config, context int) *architecture {
 
 // readDeepSeek reads what both have but for the choice of experts.
 func readDeepSeek(c *config, context int) *decoder {
-	c.read["head_dim"], c.read["qk_head_dim"] = true, true // the parts of a head say it
+	c.read["qk_head_dim"] = true // its parts say it
 	d := newDecoder(c, context, false)
 	d.names = llamaNames(expertNames(nil))
 	d.Block.Hidden, d.Block.Epsilon = c.size("intermediate_size", 0), c.float("rms_norm_eps", 1e-6)
@@ -56,6 +56,7 @@ func readDeepSeek(c *config, context int) *decoder {
 		Rank: c.size("kv_lora_rank", 512), QueryRank: c.sizeOrNone("q_lora_rank", 1536),
 		Turned: c.size("qk_rope_head_dim", 64), Plain: c.size("qk_nope_head_dim", 128), Values: c.size("v_head_dim", 128),
 	}
+	needs(c, "head_dim", a.Latent.Turned) // which it stands for
 	d.biases(c.bool("attention_bias", false), false)
 	a.Options.Dropout = c.float("attention_dropout", 0)
 	needs(c, "moe_layer_freq", 1)

@@ -135,7 +135,7 @@ func (m *mixture) grouped(c *config, usual grouping) {
 	if groups := c.size("n_group", max(1, usual.groups)); groups > 1 {
 		m.Router.Groups, m.Router.KeptGroups = groups, c.size("topk_group", max(1, usual.kept))
 	} else {
-		c.read["topk_group"] = true // of one group there is none to choose
+		needs(c, "topk_group", 1)
 	}
 	m.shared(c, usual)
 	if err := m.Router.Validate(m.Count, kernels.F32); err != nil {

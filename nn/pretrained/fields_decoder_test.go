@@ -192,6 +192,8 @@ func init() {
 			{"hidden_act", `"silu"`, works, ""},
 			{"hidden_dropout", `0.5`, works, ""},
 			{"intermediate_size", `28`, works, ""},
+			{"attention_probs_dropout_prob", `0.5`, idle, ""}, // older names, which transformers does not look at
+			{"hidden_dropout_prob", `0.5`, idle, ""},
 			{"is_decoder", `true`, refused, ""},
 			{"layer_norm_eps", `0.1`, works, ""},
 			{"num_key_value_heads", `1`, refused, ""},
@@ -230,6 +232,7 @@ func init() {
 			{"num_kv_heads", `2`, works, `{"new_decoder_architecture": true}`},
 			{"num_ln_in_parallel_attn", `1`, works, `{"new_decoder_architecture": true}`},
 			{"num_ln_in_parallel_attn", `2`, refused, ""},
+			{"num_ln_in_parallel_attn", `3`, refused, `{"new_decoder_architecture": true}`},
 			{"parallel_attn", `false`, works, ""},
 			{"rope_theta", `10`, works, `{"rope_parameters": null}`},
 			{"tie_word_embeddings", `false`, works, ""},

@@ -27,7 +27,7 @@ var latentFields = slices.Concat(without(expertFields, "head_dim", "max_position
 	{"aux_loss_alpha", `0.5`, idle, ""}, // of the loss
 	{"ep_size", `2`, idle, ""},          // of how it was trained
 	{"first_k_dense_replace", `2`, works, ""},
-	{"head_dim", `3`, idle, ""}, // qk_rope_head_dim says it
+	{"head_dim", `3`, refused, ""}, // beside qk_rope_head_dim
 	{"kv_lora_rank", `12`, works, ""},
 	{"max_position_embeddings", `2`, works, ""}, // longer texts are refused
 	{"moe_intermediate_size", `28`, works, ""},
@@ -39,8 +39,8 @@ var latentFields = slices.Concat(without(expertFields, "head_dim", "max_position
 	{"q_lora_rank", `11`, works, ""},
 	{"qk_head_dim", `3`, idle, ""}, // its parts say it
 	{"qk_nope_head_dim", `6`, works, ""},
-	{"qk_rope_head_dim", `8`, works, ""},
-	{"qk_rope_head_dim", `5`, refused, ""},
+	{"qk_rope_head_dim", `8`, works, `{"head_dim": null}`},
+	{"qk_rope_head_dim", `5`, refused, `{"head_dim": null}`},
 	{"rope_parameters", `{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16, "mscale": 1, "mscale_all_dim": 0.7}`, works,
 		`{"rope_parameters": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16, "mscale": 1, "mscale_all_dim": 1}}`},
 	{"rope_parameters", `{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16, "mscale": 0.7, "mscale_all_dim": 1}`, works,

@@ -108,6 +108,7 @@ func init() {
 		{"image_token_index", `3`, idle, ""},
 		{"mm_tokens_per_image", `3`, idle, ""},
 		{"text_config", `null`, refused, ""},
+		{"text_config.final_logit_softcapping", `2`, refused, ""},
 		{"text_config.head_dim", `4`, works, ""},
 		{"text_config.mystery", `4`, refused, ""},
 		{"text_config.sliding_window", `2`, works, ""},

@@ -36,7 +36,8 @@ var fairseqFields = slices.Concat(writerFields, []configField{
 	{"forced_eos_token_id", `3`, idle, ""},
 	{"init_std", `2`, idle, ""},
 	{"normalize_before", `true`, refused, ""},
-	{"num_hidden_layers", `1`, idle, ""}, // transformers does not look at it
+	{"num_hidden_layers", `1`, refused, ""}, // beside the other name
+	{"num_hidden_layers", `1`, works, `{"encoder_layers": null}`},
 	{"tie_word_embeddings", `false`, refused, ""},
 })
 
@@ -44,12 +45,13 @@ func init() {
 	configFields["t5"] = slices.Concat(writerFields, []configField{
 		{"d_ff", `28`, works, ""},
 		{"d_kv", `4`, works, ""},
-		{"dense_act_fn", `"silu"`, idle, ""}, // feed_forward_proj says it
+		{"dense_act_fn", `"silu"`, works, ""},
+		{"dense_act_fn", `"mish"`, refused, ""},
 		{"dropout_rate", `0.5`, works, ""},
-		{"feed_forward_proj", `"gated-silu"`, works, ""},
+		{"feed_forward_proj", `"gated-silu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
 		{"feed_forward_proj", `"gelu"`, refused, ""},
 		{"initializer_factor", `2`, idle, ""},
-		{"is_gated_act", `true`, idle, ""},
+		{"is_gated_act", `true`, works, ""},
 		{"layer_norm_epsilon", `0.1`, works, ""},
 		{"n_positions", `4`, works, ""}, // longer sources are refused
 		{"num_decoder_layers", `1`, works, ""},

@@ -144,6 +144,9 @@ func multimodalGemma3(c *config, context int) *architecture {
 		c.read[name] = true // of images, or is taken over
 	}
 	needs(text, "use_bidirectional_attention", false)
+	if text.has("final_logit_softcapping") { // transformers caps those of a text model alone
+		text.fail("field text_config.final_logit_softcapping is %.40s, only null is supported", text.fields["final_logit_softcapping"])
+	}
 	a := gemma3(text, context)
 	a.renamed = multimodal
 	c.join(text)

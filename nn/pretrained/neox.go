@@ -21,7 +21,9 @@ func gptNeoX(c *config, context int) *architecture {
 	}
 	b.Attention.Options.Dropout, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
 	d.Dropout = b.Dropout
-	c.float("classifier_dropout", 0.1) // of a head that is not read
+	for _, name := range []string{"classifier_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob"} {
+		c.read[name] = true // of a head that is not read, or for no one to read
+	}
 	d.turnAs(c, &ropeProblem{theta: c.float("rotary_emb_base", 10000), partial: c.float("rotary_pct", 0.25), bands: true, context: context})
 	return d.architecture()
 }

@@ -154,7 +154,7 @@ var publishedDecoders = []publishedConfig{
 
 // Configs of published models load, and these have as many parameters as is published.
 func TestPublishedDecoders(t *testing.T) {
-	for _, p := range slices.Concat(publishedDecoders, publishedOthers, publishedOften) {
+	for _, p := range slices.Concat(publishedDecoders, publishedOthers, publishedOften, publishedFurther) {
 		_, a, err := describe([]byte(p.config), Options{})
 		if err != nil {
 			t.Errorf("%s: %v", p.name, err)

@@ -47,19 +47,20 @@ func t5(c *config, context int) *architecture {
 		Hidden:    hidden, RMSNorm: true, Epsilon: c.float("layer_norm_epsilon", 1e-6), Dropout: dropout, MLPDropout: dropout,
 	}
 	block.Attention.Options.Scale, block.Attention.Options.Dropout = 1, dropout
-	switch proj := c.string("feed_forward_proj", "relu"); proj {
+	proj, usual := c.string("feed_forward_proj", "relu"), ""
+	switch proj {
 	case "relu":
-		block.Activation = kernels.ReLU
+		usual = "relu"
 	case "gated-gelu":
-		block.Gated, block.Activation = true, kernels.GELUTanh
+		usual = "gelu_new"
 	case "gated-silu":
-		block.Gated, block.Activation = true, kernels.SiLU
+		usual = "silu"
 	default:
 		c.fail("field feed_forward_proj is %q, it needs to be relu, gated-gelu or gated-silu", proj)
 	}
-	for _, name := range []string{"dense_act_fn", "is_gated_act", "initializer_factor"} {
-		c.read[name] = true // is written beside feed_forward_proj, for no one to read, or is of weights that are not loaded
-	}
+	// What is said beside it is stronger.
+	block.Gated, block.Activation = c.bool("is_gated_act", proj != "relu"), c.activation("dense_act_fn", usual)
+	c.read["initializer_factor"] = true // of weights that are not loaded
 	layers := c.layers("num_layers", 6)
 	distances := &nn.DistanceConfig{Buckets: c.size("relative_attention_num_buckets", 32), Farthest: c.size("relative_attention_max_distance", 128)}
 	s := &sides{EncoderDecoderConfig: nn.EncoderDecoderConfig{
@@ -151,9 +152,10 @@ func (c *config) fairseq(class string, layers, heads, hidden, dim int) *sides {
 	if c.bool("scale_embedding", false) {
 		scale = math.Sqrt(float64(dim))
 	}
-	for _, name := range []string{"init_std", "num_hidden_layers", "extra_pos_embeddings", "save_step", "classif_dropout", "force_bos_token_to_be_generated"} {
+	for _, name := range []string{"init_std", "extra_pos_embeddings", "save_step", "classif_dropout", "force_bos_token_to_be_generated"} {
 		c.read[name] = true // of weights that are not loaded, of writing, or for no one to read
 	}
+	c.also("encoder_layers", "num_hidden_layers")
 	needs(c, "tie_word_embeddings", true)
 	needs(c, "normalize_before", false)
 	needs(c, "add_final_layer_norm", false)
