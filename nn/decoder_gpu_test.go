@@ -233,6 +233,47 @@ func TestOtherDecodersOnTheDevice(t *testing.T) {
 	}
 }
 
+// Weights that are kept packed give on a device the logits of the host, which widens the same.
+func TestPackedDecodersOnTheDevice(t *testing.T) {
+	d := openDevice(t)
+	shape := nn.LlamaConfig{Vocab: 100, Layers: 2, Heads: 4, KVHeads: 2, Dim: 256, Hidden: 512}
+	for _, weights := range []tensor.Dtype{ops.Int8, ops.Int4, ops.NF4} {
+		for _, w := range []decodes{
+			{"float32", tensor.Float32, weights, 1e-5}, {"bfloat16", ops.BFloat16, weights, 0.05}, {"float16", ops.Float16, weights, 0.01},
+		} {
+			t.Run(fmt.Sprint(weights, " in ", w.name), func(t *testing.T) {
+				there, err := nn.NewDecoder(w.config(t, d, 60, shape))
+				if err != nil {
+					t.Fatal(err)
+				}
+				here, err := nn.NewDecoder(decodes{compute: tensor.Float32, weights: weights}.config(t, nil, 60, shape))
+				if err != nil {
+					t.Fatal(err)
+				}
+				random := rand.New(rand.NewPCG(5, 5))
+				for step := range 30 {
+					tokens := make([]int, 1)
+					if step%15 == 0 {
+						tokens = make([]int, 20)
+					}
+					for i := range tokens {
+						tokens[i] = random.IntN(shape.Vocab)
+					}
+					got, err := there.Logits(tokens)
+					if err != nil {
+						t.Fatalf("step %d: %v", step, err)
+					}
+					want, err := here.Logits(tokens)
+					if err != nil {
+						t.Fatal(err)
+					}
+					w.compareLogits(t, fmt.Sprintf("step %d", step), got, want)
+				}
+			})
+		}
+	}
+}
+
 // A decoder on a device chooses by its logits what the host would, in another way in each run of
 // one recording.
 func TestDecoderChoosesOnTheDevice(t *testing.T) {

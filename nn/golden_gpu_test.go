@@ -52,6 +52,56 @@ func (m translator) Loss(tokens, targets nn.Tensor) nn.Tensor {
 	return m.EncoderDecoder.Loss(tokens, targets, nn.DecodeInputs{Context: m.Encode(tokens, nn.EncoderInputs{})})
 }
 
+// seen is a classifier of three images.
+type seen struct {
+	*nn.Encoder
+	s *nn.Scope
+}
+
+func (m seen) Loss(_, targets nn.Tensor) nn.Tensor {
+	return m.Classify(m.Forward(pictures(m.s))).Reshape(3, 1, 5).CrossEntropy(targets)
+}
+
+// pictures are three, of two channels, in the type of the parameters.
+func pictures(s *nn.Scope) nn.Tensor {
+	return s.Constant("pictures", dense(s.Parameters()[0].Dtype(), []int{3, 2, 12, 16}, func(i int) float64 { return 2 * value("pictures", i) }))
+}
+
+// paired is a model of texts and the three images.
+type paired struct {
+	*nn.Contrastive
+	s *nn.Scope
+}
+
+func (m paired) Loss(tokens, _ nn.Tensor) nn.Tensor {
+	return m.Contrastive.Loss(m.Logits(m.Images(pictures(m.s)), m.Texts(tokens)))
+}
+
+func contrastive(sigmoid bool, change func(text, image *nn.TowerConfig)) func(s *nn.Scope) lossy {
+	return func(s *nn.Scope) lossy {
+		block := nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 48, Heads: 3}, Activation: kernels.QuickGELU}
+		c := nn.ContrastiveConfig{
+			Text: nn.TowerConfig{Dim: 40, Encoder: nn.EncoderConfig{Layers: 2, Block: block, Text: &nn.TextConfig{Vocab: 31, Context: 70}}},
+			Image: nn.TowerConfig{Dim: 40, Encoder: nn.EncoderConfig{Layers: 2, Block: block,
+				Patches: &nn.PatchEmbeddingConfig{Channels: 2, Height: 12, Width: 16, Patch: 4, ClassToken: true}}},
+			Sigmoid: sigmoid,
+		}
+		change(&c.Text, &c.Image)
+		return paired{nn.NewContrastive(s, c), s}
+	}
+}
+
+// heard is a model that reads three sounds and predicts tokens.
+type heard struct {
+	*nn.EncoderDecoder
+	s *nn.Scope
+}
+
+func (m heard) Loss(tokens, targets nn.Tensor) nn.Tensor {
+	sounds := m.s.Constant("sounds", dense(m.s.Parameters()[0].Dtype(), []int{3, 40, 12}, func(i int) float64 { return value("sounds", i) }))
+	return m.EncoderDecoder.Loss(tokens, targets, nn.DecodeInputs{Context: m.Encode(sounds, nn.EncoderInputs{})})
+}
+
 // translatorConfig is like T5, whose attention goes by distance and whose tokens both halves share.
 func translatorConfig(vocab, context int) nn.EncoderDecoderConfig {
 	block := nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 64, Heads: 4, NoBias: true}, Hidden: 96, Gated: true, RMSNorm: true}
@@ -119,8 +169,22 @@ var deviceModels = map[string]deviceModel{
 	"DeBERTa with ranges": {vocab: 17, rows: 3, steps: 70, slack: 4, build: deberta(nn.DisentangledConfig{Buckets: 16, Farthest: 60, Norm: true})},
 	"LoRA":                {vocab: 31, rows: 3, steps: 70, build: smallLlama(func(*nn.BlockConfig) {}), lora: &nn.LoRA{Rank: 4}, slack: 4},
 	"DoRA":                {vocab: 31, rows: 3, steps: 70, build: smallLlama(func(*nn.BlockConfig) {}), lora: &nn.LoRA{Rank: 4, Decomposed: true}, slack: 4},
-	"experts":             {vocab: 31, rows: 3, steps: 70, wide: true, build: smallLlama(experts)},
-	"latents":             {vocab: 31, rows: 3, steps: 70, slack: 4, build: smallLlama(latents)},
+	"ViT": {vocab: 5, rows: 3, steps: 1, slack: 4, build: func(s *nn.Scope) lossy {
+		return seen{nn.NewViT(s, nn.ViTConfig{Channels: 2, Height: 12, Width: 16, Patch: 4, Layers: 2, Heads: 3, Dim: 48, Classes: 5}), s}
+	}},
+	"CLIP": {vocab: 31, rows: 3, steps: 70, slack: 4, build: contrastive(false, func(text, _ *nn.TowerConfig) {
+		text.End, text.Encoder.Block.Attention.Options.Causal = new(-1), kernels.CausalBottomRight
+	})},
+	"SigLIP": {vocab: 31, rows: 3, steps: 70, slack: 4, build: contrastive(true, func(_, image *nn.TowerConfig) {
+		image.Probe, image.Encoder.Patches.ClassToken = true, false
+	})},
+	"Whisper": {vocab: 31, rows: 3, steps: 30, slack: 4, build: func(s *nn.Scope) lossy {
+		c := translatorConfig(31, 0)
+		c.Shared, c.Encoder.Distances, c.Encoder.Text, c.Encoder.Sound = false, nil, nil, &nn.SoundConfig{Bins: 12, Context: 20}
+		return heard{nn.NewEncoderDecoder(s, c), s}
+	}},
+	"experts": {vocab: 31, rows: 3, steps: 70, wide: true, build: smallLlama(experts)},
+	"latents": {vocab: 31, rows: 3, steps: 70, slack: 4, build: smallLlama(latents)},
 	"scales of a residual, sinks and norms of q and k": {vocab: 31, rows: 3, steps: 70, build: smallLlama(func(c *nn.BlockConfig) {
 		c.Scales, c.Attention.Sinks, c.Attention.QKNorm, c.NormPlusOne = true, true, true, true
 	})},

@@ -263,6 +263,75 @@ func TestLoRAOnTheDevice(t *testing.T) {
 	}
 }
 
+// Other optimisers, groups with optimisers of their own and an average of the weights have on a
+// device the losses of the host, recorded and not.
+func TestOptimizersOnTheDevice(t *testing.T) {
+	d := gpu(t)
+	average := func(o *Options) { o.Average = &Average{Decay: 0.9} }
+	for name, change := range map[string]func(l *LoopConfig){
+		"Muon": func(l *LoopConfig) {
+			l.Optimizer = Muon{WeightDecay: 0.1, MatchAdamW: true}
+			l.Options.Groups = []Group{{Match: Vectors, Optimizer: AdamW{}, NoDecay: true}}
+			average(&l.Options)
+		},
+		"Adafactor": func(l *LoopConfig) {
+			l.Optimizer, l.Options.Schedule = Adafactor{}, ConstantRate(0.03)
+			average(&l.Options)
+		},
+		"Lion and momentum in groups": func(l *LoopConfig) {
+			l.Optimizer = Lion{WeightDecay: 0.1}
+			l.Options.Groups = []Group{{Match: Vectors, Optimizer: SGD{Momentum: 0.9}, NoDecay: true}}
+		},
+	} {
+		c := training{model: nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}, rows: 4, steps: 20, accumulation: 1, change: change}
+		averaged := func(l *Loop) (list []float32) {
+			if l.c.Options.Average == nil {
+				return nil
+			}
+			if err := l.Stepper().WithAverage(func() error {
+				for _, n := range l.Parameters() {
+					v, err := ops.Download(n.Value())
+					if err != nil {
+						return err
+					}
+					list = append(list, v.Float32s()...)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return list
+		}
+		want, _, host := c.losses(t)
+		if !(want[len(want)-1] < want[0]-0.05) {
+			t.Errorf("%s: the losses on the host are %v: nothing is learnt", name, want)
+		}
+		wantAverage := averaged(host)
+		c.device = d
+		recorded, weights, l := c.losses(t)
+		if l.training.last.recording == nil {
+			t.Errorf("%s: the steps were not recorded: %v", name, l.training.unrecorded)
+		}
+		for i, x := range want {
+			if !(math.Abs(recorded[i]-x) <= 1e-4*x) {
+				t.Errorf("%s: the losses are %v, on the host %v", name, recorded, want)
+				break
+			}
+		}
+		for i, x := range averaged(l) {
+			if !(math.Abs(float64(x-wantAverage[i])) <= 2e-3) {
+				t.Errorf("%s: number %d of the average is %v, on the host %v", name, i, x, wantAverage[i])
+				break
+			}
+		}
+		c.prepare = func(l *Loop) { l.training.unrecorded = errors.New("not wanted") }
+		plain, plainWeights, _ := c.losses(t)
+		if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {
+			t.Errorf("%s: unrecorded losses are %v, recorded ones %v", name, plain, recorded)
+		}
+	}
+}
+
 var exchange = flag.String("exchange", "", "folder to which TestLosses writes weights, batches and losses, for bench/gpu/step.py")
 
 // The losses of 200 steps in bfloat16 are those in float32 within half a per cent.
