@@ -39,13 +39,16 @@ type GPTConfig struct {
 //
 // Weights start normal with a standard deviation of 0.02, those that add to the residual stream
 // with 0.02/√(2·Layers), biases at 0.
-func NewGPT(s *Scope, c GPTConfig) *LanguageModel {
-	return newLanguageModel(s, "GPT", LanguageModelConfig{
+func NewGPT(s *Scope, c GPTConfig) *LanguageModel { return newLanguageModel(s, "GPT", c.Model()) }
+
+// Model is the description of the whole model, for models that have something else than GPT-2.
+func (c GPTConfig) Model() LanguageModelConfig {
+	return LanguageModelConfig{
 		Vocab: c.Vocab, Context: c.Context, Layers: c.Layers, Change: c.Block, Positions: true, TiedHead: true, Dropout: c.Dropout,
 		Block: BlockConfig{
 			Attention: MultiHeadAttentionConfig{Dim: c.Dim, Heads: c.Heads, NoBias: c.NoBias, Options: causal(c.Attention, c.Dropout)},
 			Hidden:    c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout, Recompute: c.Recompute,
 			Init: Normal(gpt2Std), ProjInit: Normal(gpt2Std / math.Sqrt(2*float64(c.Layers))),
 		},
-	})
+	}
 }
