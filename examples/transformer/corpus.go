@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -18,8 +19,8 @@ import (
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
 
-// corpusBytes is how much Go source there is to learn from: more than a minute's training gets to
-// see.
+// corpusBytes is how much Go source there is to learn from: more than a CPU gets to see in a
+// minute.
 const corpusBytes = 4 << 20
 
 // maxText is the most bytes that a text may have to be read at once; more is for tokens, in a .bin
@@ -200,7 +201,7 @@ func loadTokens(s settings) (corpus, error) {
 func loadText(s settings) (c corpus, err error) {
 	var text string
 	if s.Data == "" {
-		text, c.origin, err = goSource()
+		text, c.origin, err = goSource(cmp.Or(s.GoSource, corpusBytes))
 		c.isGo = true
 	} else {
 		var content []byte
@@ -243,7 +244,7 @@ func fingerprint(tokens *data.Tokens) string {
 
 // goSource is the source of Go's standard library, or of this module on a machine that has Go
 // without its source.
-func goSource() (text, origin string, err error) {
+func goSource(most int) (text, origin string, err error) {
 	for _, candidate := range []struct {
 		root   func() string
 		origin string
@@ -252,7 +253,7 @@ func goSource() (text, origin string, err error) {
 		if root == "" {
 			continue
 		}
-		if text, err = goFiles(root); text != "" || err != nil {
+		if text, err = goFiles(root, most); text != "" || err != nil {
 			return text, candidate.origin, err
 		}
 	}
@@ -282,8 +283,8 @@ func thisModule() string {
 }
 
 // goFiles joins hand-written Go files in a mixed order that is the same every time, up to
-// corpusBytes. Files beyond ASCII are left out, so that the alphabet stays small.
-func goFiles(root string) (string, error) {
+// most bytes. Files beyond ASCII are left out, so that the alphabet stays small.
+func goFiles(root string, most int) (string, error) {
 	var paths []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -327,7 +328,7 @@ func goFiles(root string) (string, error) {
 		if generated(content) || isTable(content) || slices.ContainsFunc(content, func(b byte) bool { return b >= 0x80 || b == '\r' }) {
 			continue
 		}
-		if text.Len()+len(content) > corpusBytes {
+		if text.Len()+len(content) > most {
 			break
 		}
 		text.Write(withoutLicence(content))

@@ -19,11 +19,14 @@ import (
 )
 
 // announce says what will be trained, where, and what it costs.
-func (r *run) announce(s settings, loop *train.Loop) {
+func (r *run) announce(choice string, s settings, loop *train.Loop) {
 	r.started = true
 	parameters := nn.Count(loop.Parameters())
 	if !r.place.Leads() {
 		return
+	}
+	if choice != "" {
+		fmt.Println(choice)
 	}
 	kinds := r.text.tokenizer.Size()
 	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(parameters)/1e6)

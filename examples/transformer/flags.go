@@ -33,17 +33,16 @@ type options struct {
 	place       train.PlaceConfig
 	page        page.Address    // where a browser sees the run; empty for nowhere
 	memory      train.Bytes     // of a step, 0 for no limit
+	auto        bool            // the preset is chosen by the device
+	given       map[string]bool // the flags that were
 	explicit    func(*settings) // repeats on other settings what flags said
 }
-
-// ordinary is the preset of those who name none.
-const ordinary = "minute"
 
 // groups are the flags as help shows them.
 var groups = []cli.Group{
 	{Title: "where", Flags: []string{"data", "out", "resume", "best", "new-masks"}},
 	{Title: "text", Flags: []string{"sample", "length", "temperature", "top-k", "top-p", "weights"}},
-	{Title: "model", Flags: []string{"preset", "layers", "heads", "dim", "context", "dropout", "compute"}},
+	{Title: "model", Flags: []string{"preset", "recipe", "layers", "heads", "dim", "context", "dropout", "compute"}},
 	{Title: "tokens", Flags: []string{"bpe", "vocab", "merges"}},
 	{Title: "training", Flags: []string{
 		"steps", "batch", "accumulation", "rate", "min-rate", "warmup", "decay-steps", "beta2", "decay", "clip", "go-back", "seed", "yes",
@@ -80,13 +79,16 @@ var speaking = []string{"sample", "out", "length", "temperature", "top-k", "top-
 // named.
 func parse(args []string, help io.Writer) (settings, options, error) {
 	preset := presetOf(args)
+	var o options
+	if o.auto = preset == auto; o.auto {
+		preset = onCPU
+	}
 	start, known := presets[preset]
 	s := start.withDefaults()
-	var o options
 	flags := flag.NewFlagSet("transformer", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
-	flags.String("preset", ordinary, "sizes to begin with: "+presetNames())
+	flags.String("preset", auto, "sizes to begin with: "+presetNames()+"; auto is "+onGPU+" where there is a GPU, and "+onCPU+" elsewhere")
 	flags.StringVar(&o.out, "out", "", "folder for checkpoints, logs and curve (default: a new one in runs; for -resume and -sample the newest there)")
 	flags.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in -out")
 	flags.BoolVar(&o.best, "best", false, "with -resume: go on from the best checkpoint in place of the last")
@@ -114,9 +116,9 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	case !known:
 		return s, o, fmt.Errorf("-preset is %q, it needs to be one of %s", preset, presetNames())
 	}
-	given := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	o.sample = given["sample"]
+	o.given = map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { o.given[f.Name] = true })
+	o.sample = o.given["sample"]
 	o.explicit = func(s *settings) {
 		again := flag.NewFlagSet("", flag.ContinueOnError)
 		register(again, s)
@@ -127,22 +129,14 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 		})
 	}
 	o.place.SharedFiles = o.place.Shard != train.ShardNothing // the folder of a run
-	if err := o.validate(given); err != nil || o.resume || o.sample {
+	if err := o.validate(o.given); err != nil || o.resume || o.sample {
 		return s, o, err // a run that exists has settings, to be checked when they are known
 	}
-	if !given["bpe"] && (s.Vocab != "" || s.holdsTokens()) {
-		s.BPE = 0 // the tokens are others already
-	}
-	if !given["warmup"] && s.Warmup >= s.decaySteps() {
-		s.Warmup = s.decaySteps() / warmupShare // so that few steps need no second flag
-	}
+	s.complete(o.given)
 	return s, o, s.validate()
 }
 
-// warmupShare is the part of a short training that warms up.
-const warmupShare = 10
-
-func presetNames() string { return strings.Join(slices.Sorted(maps.Keys(presets)), ", ") }
+func presetNames() string { return strings.Join(append(slices.Sorted(maps.Keys(presets)), auto), ", ") }
 
 // presetOf finds the preset before all else, as it is what the other flags' defaults come from.
 func presetOf(args []string) string {
@@ -156,7 +150,7 @@ func presetOf(args []string) string {
 			return args[i+1]
 		}
 	}
-	return ordinary
+	return auto
 }
 
 // register makes a flag of each setting, which is its default.
@@ -171,6 +165,7 @@ func register(flags *flag.FlagSet, s *settings) {
 	flags.IntVar(&s.Context, "context", s.Context, "how many tokens the model sees")
 	flags.Float64Var(&s.Dropout, "dropout", s.Dropout, "probability to drop an activation while training")
 	flags.StringVar(&s.Compute, "compute", s.Compute, "type of activations: float32 (or empty), tf32, which is float32 whose products may be less exact, bfloat16 or float16, beside float32 weights")
+	flags.Var(&s.Recipe, "recipe", "`changes` of GPT-2's model and training, with commas between them, as recipe.md has them, or speedrun for all")
 	flags.IntVar(&s.Batch, "batch", s.Batch, "sequences of a batch")
 	flags.IntVar(&s.Accumulation, "accumulation", s.Accumulation, "batches of a step")
 	flags.IntVar(&s.Steps, "steps", s.Steps, "steps of the training")

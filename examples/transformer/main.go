@@ -8,10 +8,11 @@
 // run.go is the folder that results go to, end.go tells what came of it, stop.go listens to
 // signals.
 //
-// It runs on a CPU, a GPU, or several: -gpus 8 trains on those of this machine, and torchrun,
-// Slurm, Kubernetes or Open MPI start it on many. With -share 2 every two GPUs share a sequence,
-// and with -shard weights all share the model. With -lost replace a process that dies is started
-// again and gets what the others have; with -lost fewer they go on without it.
+// It runs on a CPU, a GPU, which trains a larger one in its minute, or several: -gpus 8 trains on
+// those of this machine, and torchrun, Slurm, Kubernetes or Open MPI start it on many. With -share
+// 2 every two GPUs share a sequence, and with -shard weights all share the model. With -lost
+// replace a process that dies is started again and gets what the others have; with -lost fewer they
+// go on without it.
 package main
 
 import (
@@ -58,7 +59,8 @@ func start(ctx context.Context, s settings, o options) error {
 
 // learn trains a model and lets it write.
 func learn(ctx context.Context, place *train.Place, s settings, o options) error {
-	if err := s.checkCost(place, o); err != nil {
+	s, choice, err := s.fitting(place, o)
+	if err != nil {
 		return err
 	}
 	// A run is a folder with everything that comes of the training, and the text that it learns
@@ -92,10 +94,9 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 		Place: place, Memory: o.memory,
 		Model: s.model(r.text.tokenizer.Size()), Parameters: parameters,
 		Data:      r.text.training,
-		Optimizer: train.AdamW{Beta2: s.Beta2, WeightDecay: s.Decay},
+		Optimizer: s.optimizer(),
 		Options: train.Options{
-			Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.MinRate, Warmup: s.Warmup, Steps: s.decaySteps()},
-			Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
+			Schedule: s.schedule(), Groups: s.groups(),
 			ClipNorm: s.Clip, Accumulation: s.Accumulation, LossScaling: s.lossScaling(),
 		},
 		Steps: s.Steps,
@@ -112,7 +113,7 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 	if err := r.resume(loop, o); err != nil {
 		return err
 	}
-	r.announce(s, loop)
+	r.announce(choice, s, loop)
 	end, err := loop.Run(ctx)
 	return r.conclude(ctx, end, err, writer)
 }

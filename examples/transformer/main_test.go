@@ -309,18 +309,18 @@ func TestResumeFromElsewhereAndFromTheBest(t *testing.T) {
 }
 
 func TestGoSourceIsFound(t *testing.T) {
-	text, origin, err := goSource()
+	text, origin, err := goSource(corpusBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(text, "\npackage ") || len(text) > corpusBytes {
 		t.Errorf("%s has %d bytes, want Go files of at most %d", origin, len(text), corpusBytes)
 	}
-	again, _, err := goSource()
+	again, _, err := goSource(corpusBytes)
 	if err != nil || again != text {
 		t.Errorf("read again, it differs (%v)", err)
 	}
-	if module, err := goFiles(thisModule()); err != nil || !strings.Contains(module, "func withoutLicence") {
+	if module, err := goFiles(thisModule(), corpusBytes); err != nil || !strings.Contains(module, "func withoutLicence") {
 		t.Errorf("this module's source has %d bytes without this program in it: %v", len(module), err)
 	}
 }

@@ -21,12 +21,14 @@ import (
 // without flags.
 type settings struct {
 	Data          string // a text, tokens or a folder of shards, empty for Go source
+	GoSource      int    // bytes of Go source to learn from, 0 for corpusBytes
 	Vocab, Merges string // files of GPT-2's tokenizer, empty for characters
 	BPE           int    // tokens of one that is learnt from the text, 0 for none
 
 	Layers, Heads, Dim, Context int
 	Dropout                     float64
 	Compute                     string // empty for float32
+	Recipe                      recipe // empty for GPT-2's
 
 	Batch, Accumulation, Steps int
 	Rate, MinRate              float64
@@ -67,9 +69,15 @@ var presets = map[string]settings{
 	// some seconds, to see that everything works
 	"tiny": {Layers: 2, Heads: 2, Dim: 64, Context: 32, Batch: 8, Steps: 300, Rate: 3e-3, MinRate: 3e-4, Warmup: 20,
 		EvalEvery: 100, CheckpointEvery: 100},
-	// the best text that two cores learn to write in about a minute
+	// what two cores learn in about a minute by GPT-2's recipe
 	"minute": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, BPE: 1024, Steps: 1300, Rate: 3e-3, MinRate: 3e-5, Warmup: 100,
 		EvalEvery: 500, CheckpointEvery: 500},
+	// the same by what speed runs of nanoGPT have found
+	"speedrun": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, BPE: 1024, Steps: 800, Rate: 6e-3, Warmup: 100, Recipe: speedrun,
+		EvalEvery: 500, CheckpointEvery: 500},
+	// what an H100 learns in about a minute
+	"minute-gpu": {Layers: 12, Heads: 12, Dim: 768, Context: 512, Batch: 64, BPE: 4096, GoSource: 16 << 20, Steps: 1000, Rate: 2e-3, Warmup: 50,
+		Dropout: 0.1, Beta2: 0.95, Recipe: speedrun, Compute: "bfloat16", EvalEvery: 250, CheckpointEvery: 500},
 	// what nanoGPT trains on a laptop: characters, for about a minute
 	"cpu": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, Steps: 1500, Rate: 1e-3, MinRate: 1e-4, Warmup: 100,
 		EvalEvery: 250, CheckpointEvery: 250},
@@ -101,12 +109,14 @@ func (s settings) withDefaults() settings {
 // computeTypes are the types of activations by name.
 var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "tf32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
 
-// gpt is the shape that nanoGPT has: no biases, and an exact GELU.
+// gpt is the shape that nanoGPT has, no biases and an exact GELU, with the changes of the recipe.
 func (s settings) gpt(scope *nn.Scope, vocab int) *nn.LanguageModel {
-	return nn.NewGPT(scope.Compute(computeTypes[s.Compute]), nn.GPTConfig{
+	c := nn.GPTConfig{
 		Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
 		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf,
-	})
+	}.Model()
+	s.Recipe.change(&c)
+	return nn.NewLanguageModel(scope.Compute(computeTypes[s.Compute]), c)
 }
 
 // precision is how exact products of float32 need to be.
@@ -148,6 +158,47 @@ func (s settings) parameters() int {
 	return 12*s.Layers*s.Dim*s.Dim + (vocab+s.Context)*s.Dim
 }
 
+// auto is the preset that is chosen where the run computes: onCPU or onGPU.
+const auto, onCPU, onGPU = "auto", "minute", "minute-gpu"
+
+// fitting are the settings for the place where the run computes, and what to say of them where auto
+// has chosen. What takes days there is refused.
+func (s settings) fitting(place *train.Place, o options) (settings, string, error) {
+	s, choice, err := s.choose(place.Device() != nil, o)
+	if err != nil {
+		return s, "", err
+	}
+	return s, choice, s.checkCost(place, o)
+}
+
+// choose chooses for auto.
+func (s settings) choose(onDevice bool, o options) (settings, string, error) {
+	if !o.auto || o.resume {
+		return s, "", nil
+	}
+	chosen, why := onCPU, "there is no GPU"
+	if onDevice {
+		chosen, why = onGPU, "there is a GPU"
+	}
+	s = presets[chosen].withDefaults()
+	o.explicit(&s)
+	s.complete(o.given)
+	return s, fmt.Sprintf("-preset auto is %s: %s.", chosen, why), s.validate()
+}
+
+// complete adapts what no flag said to what flags did.
+func (s *settings) complete(given map[string]bool) {
+	if !given["bpe"] && (s.Vocab != "" || s.holdsTokens()) {
+		s.BPE = 0 // the tokens are others already
+	}
+	if !given["warmup"] && s.Warmup >= s.decaySteps() {
+		s.Warmup = s.decaySteps() / warmupShare // so that few steps need no second flag
+	}
+}
+
+// warmupShare is the part of a short training that warms up.
+const warmupShare = 10
+
 // checkCost refuses to begin what takes days on a CPU.
 func (s settings) checkCost(place *train.Place, o options) error {
 	cost := s.cost(s.parameters())
@@ -180,6 +231,9 @@ func (s settings) cost(parameters int) time.Duration {
 }
 
 func (s settings) validate() error {
+	if err := s.Recipe.validate(); err != nil {
+		return err
+	}
 	if _, ok := computeTypes[s.Compute]; !ok {
 		return fmt.Errorf("-compute is %q, it needs to be float32, tf32, bfloat16 or float16", s.Compute)
 	}

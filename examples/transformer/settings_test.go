@@ -13,7 +13,7 @@ import (
 )
 
 func TestFlagsChangeThePreset(t *testing.T) {
-	ordinary := presets[ordinary].withDefaults()
+	ordinary := presets[onCPU].withDefaults()
 	for _, c := range []struct {
 		args   string
 		change func(*settings)
@@ -29,6 +29,8 @@ func TestFlagsChangeThePreset(t *testing.T) {
 		{"-eval-every 3 -eval-batches 4 -checkpoint-every 0 -seed 0 -vocab v -merges m", func(s *settings) {
 			s.EvalEvery, s.EvalBatches, s.CheckpointEvery, s.Seed, s.Vocab, s.Merges = 3, 4, 0, 0, "v", "m"
 		}},
+		{"-recipe muon,zero", func(s *settings) { s.Recipe = "muon,zero" }},
+		{"-recipe speedrun", func(s *settings) { s.Recipe = speedrun }},
 		{"-preset gpu -batch 8", func(s *settings) { *s = presets["gpu"].withDefaults(); s.Batch = 8 }},
 	} {
 		want := ordinary
@@ -50,6 +52,41 @@ func TestFlagsChangeThePreset(t *testing.T) {
 	}
 	if _, o, err := parse([]string{"-sample", ""}, io.Discard); err != nil || !o.sample || o.prompt != "" {
 		t.Errorf("an empty prompt: %+v, %v, want to write text", o, err)
+	}
+}
+
+// Where no preset is named the device decides, and flags still count.
+func TestAutoPreset(t *testing.T) {
+	for _, c := range []struct {
+		args     string
+		onDevice bool
+		preset   string
+		says     string
+		change   func(*settings)
+	}{
+		{"", false, onCPU, "-preset auto is minute: there is no GPU.", func(*settings) {}},
+		{"", true, onGPU, "-preset auto is minute-gpu: there is a GPU.", func(*settings) {}},
+		{"-preset auto -steps 20 -batch 3", true, onGPU, "-preset auto is minute-gpu: there is a GPU.", func(s *settings) { s.Steps, s.Batch, s.Warmup = 20, 3, 2 }},
+		{"-vocab v -merges m", true, onGPU, "-preset auto is minute-gpu: there is a GPU.", func(s *settings) { s.Vocab, s.Merges, s.BPE = "v", "m", 0 }},
+		{"-preset tiny", true, "tiny", "", func(*settings) {}},
+	} {
+		want := presets[c.preset].withDefaults()
+		c.change(&want)
+		s, o, err := parse(strings.Fields(c.args), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, says, err := s.choose(c.onDevice, o); err != nil || s != want || says != c.says {
+			t.Errorf("%q: %+v, %q, %v, want %+v, %q", c.args, s, says, err, want, c.says)
+		}
+	}
+	s, o, err := parse([]string{"-layers", "5"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.given["heads"], o.explicit = true, func(s *settings) { s.Heads = 7 }
+	if _, _, err := s.choose(true, o); err == nil || !strings.Contains(err.Error(), "multiple of -heads 7") {
+		t.Errorf("heads that do not fit what was chosen: %v", err)
 	}
 }
 
@@ -90,6 +127,7 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"extra":                       `"extra"`,
 		"-preset huge":                `"huge"`,
+		"-recipe muon,adam":           `-recipe has "adam", it needs to be speedrun, or some of muon,`,
 		"-layers 0":                   "-layers is 0",
 		"-heads 3":                    "multiple of -heads 3",
 		"-dim -1":                     "-dim is -1",
