@@ -93,7 +93,23 @@ var html []byte
 // What is typed into the page is computed between two batches, on the goroutine of the training,
 // and takes its time.
 func Serve(o Options) train.Hook {
-	p := &page{o: o, asked: make(chan question, mostAsked), record: newRecord()}
+	return newPage(o).hook()
+}
+
+// page is a page that is served during a run.
+type page struct {
+	o      Options
+	record *record
+	asked  chan question
+	server *server // nil when no run goes on
+	done   context.CancelFunc
+}
+
+func newPage(o Options) *page {
+	return &page{o: o, asked: make(chan question, mostAsked), record: newRecord()}
+}
+
+func (p *page) hook() train.Hook {
 	return train.Hook{
 		OnStart: func(s train.Start) error {
 			if err := p.start(s); err != nil {
@@ -119,15 +135,6 @@ func Serve(o Options) train.Hook {
 		OnCancel: func(train.Cancel) { p.record.notice("The run is asked to stop.") },
 		OnEnd:    p.end,
 	}
-}
-
-// page is a page that is served during a run.
-type page struct {
-	o      Options
-	record *record
-	asked  chan question
-	server *server // nil when no run goes on
-	done   context.CancelFunc
 }
 
 // question is a text whose attention is asked for.

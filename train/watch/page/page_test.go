@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
@@ -23,14 +24,21 @@ import (
 // open begins a run of 100 steps with a page at a free port.
 func open(t *testing.T, o Options) (h train.Hook, address string) {
 	t.Helper()
+	_, h, address = openPage(t, o)
+	return h, address
+}
+
+func openPage(t *testing.T, o Options) (p *page, h train.Hook, address string) {
+	t.Helper()
 	o.Address = "127.0.0.1:0"
 	o.Announce = func(url string) { address = url }
-	h = Serve(o)
+	p = newPage(o)
+	h = p.hook()
 	if err := h.OnStart(train.Start{Steps: 100, Parameters: 1000, TokensPerStep: 64}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.OnEnd(train.End{}) })
-	return h, address
+	return p, h, address
 }
 
 func step(done int) train.Step {
@@ -365,16 +373,20 @@ func TestAttention(t *testing.T) {
 
 // Who asks when the run ends has an answer.
 func TestAttentionAtTheEnd(t *testing.T) {
-	h, address := open(t, Options{Attention: func(string, int) (Weights, error) { return Weights{}, nil }})
+	p, h, address := openPage(t, Options{Attention: func(string, int) (Weights, error) { return Weights{}, nil }})
 	done := make(chan int)
-	began := make(chan struct{})
 	go func() {
-		close(began)
+		defer close(done) // also when ask ends this goroutine
 		status, _, _ := ask(t, "GET", address+"/attention?layer=0&text=a")
 		done <- status
 	}()
-	<-began
-	follow(t, address).until(t, func(u update) bool { return u.Run != "" }) // the server has had its turn
+	for len(p.asked) == 0 { // until the server has the question
+		select {
+		case status := <-done:
+			t.Fatalf("the answer is %d before the end", status)
+		case <-time.After(time.Millisecond):
+		}
+	}
 	if err := h.OnEnd(train.End{}); err != nil {
 		t.Fatal(err)
 	}
