@@ -106,7 +106,7 @@ type Attention struct {
 
 	Lengths
 
-	Scale   float64 // 0 means 1/√D, unless ZeroScale
+	Scale   float64 // 0 means 1/√D; a Score that does not read the score leaves q·k out
 	Causal  Causal
 	Window  *Window
 	SoftCap float64 // 0 means none
@@ -116,8 +116,6 @@ type Attention struct {
 	Precision Precision
 	// Deterministic asks for gradients that are bit-equal from run to run. The CPU's always are.
 	Deterministic bool
-	// ZeroScale is a scale of 0 itself: scores are what options and Score make of 0.
-	ZeroScale bool
 }
 
 // Lengths says how long the sequences of an attention problem are, and where they belong. Its zero
@@ -270,9 +268,9 @@ func (a *Attention) Band(s Sequence) (lo, hi int) {
 	return lo, hi
 }
 
-// EffectiveScale returns the factor of q·k: Scale, or 1/√D where Scale is 0 without ZeroScale.
+// EffectiveScale returns the factor of q·k: Scale, or 1/√D where Scale is 0.
 func (a *Attention) EffectiveScale() float64 {
-	if a.Scale != 0 || a.ZeroScale {
+	if a.Scale != 0 {
 		return a.Scale
 	}
 	return 1 / math.Sqrt(float64(a.Q.Shape[3]))
@@ -386,8 +384,6 @@ func (a *Attention) validateOptions() error {
 	switch {
 	case math.IsNaN(a.Scale) || math.IsInf(a.Scale, 0):
 		return fmt.Errorf("scale is %v, it needs to be finite", a.Scale)
-	case a.ZeroScale && a.Scale != 0:
-		return fmt.Errorf("scale is %v with a scale of zero, one of the two needs to be left out", a.Scale)
 	case !(a.SoftCap >= 0) || math.IsInf(a.SoftCap, 0):
 		return fmt.Errorf("soft cap is %v, it needs to be positive, or 0 for none", a.SoftCap)
 	case a.Causal < NotCausal || a.Causal > CausalTopLeft:

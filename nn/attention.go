@@ -280,9 +280,6 @@ func (m *MultiHeadAttention) forward(x Tensor, in AttentionInputs, withWeights b
 	if !ok {
 		return m.none(x), m.none(x)
 	}
-	if in.cache != nil {
-		o.RoPE = m.rope(o)
-	}
 	if qkv := m.together(x, in.cache, o); qkv.IsZero() {
 		out, weights = m.attendApart(x, in, o, withWeights)
 	} else {
@@ -320,19 +317,19 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 		want, axes = 2, "two axes (total length, features)"
 	}
 	if in.memory != nil {
-		o.Dropout = 0
+		o.Dropout.P = 0
 	}
 	for i, t := range []Tensor{x, source} {
 		if m.isMade() && len(t.Shape()) != want {
 			m.failf("%s has shape %v, it needs %s", [...]string{"x", "context"}[i], []int(t.Shape()), axes)
 		}
 	}
-	if o.Seed == 0 {
-		o.Seed = m.dropoutSeed(fmt.Sprint(m.calls))
+	if o.Dropout.Seed == 0 {
+		o.Dropout.Seed = m.dropoutSeed(fmt.Sprint(m.calls))
 	}
 	m.calls++
 	if in.cache != nil {
-		o.Dropout = 0
+		o.Dropout.P = 0
 	}
 	if !in.Bias.IsZero() && m.given("bias", in.Bias) {
 		o.Bias = in.Bias.n
@@ -389,6 +386,11 @@ func (m *MultiHeadAttention) rope(o ops.AttentionOptions) *ops.RoPEOptions {
 	return &rope
 }
 
+// cached is the options of a call with a cache, which turns queries and keys itself.
+func (m *MultiHeadAttention) cached(o ops.AttentionOptions) ops.CachedAttentionOptions {
+	return ops.CachedAttentionOptions{AttentionOptions: o, RoPE: m.rope(o)}
+}
+
 // attendPacked is attention over queries, keys and values that lie side by side; the result is (B,
 // S, Heads·HeadDim).
 func (m *MultiHeadAttention) attendPacked(qkv Tensor, cache *ops.KVCache, o ops.AttentionOptions, withWeights bool) (out, weights Tensor) {
@@ -397,7 +399,7 @@ func (m *MultiHeadAttention) attendPacked(qkv Tensor, cache *ops.KVCache, o ops.
 	}
 	if cache != nil {
 		return qkv.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {
-			return ops.CachedAttentionQKV(n, m.c.Heads, m.c.KVHeads, cache, o)
+			return ops.CachedAttentionQKV(n, m.c.Heads, m.c.KVHeads, cache, m.cached(o))
 		}), weights
 	}
 	if withWeights {
@@ -435,7 +437,7 @@ func (m *MultiHeadAttention) attendApart(x Tensor, in AttentionInputs, o ops.Att
 		weights = m.s.of(ops.AttentionWeights(q.n, k.n, o))
 	}
 	if in.cache != nil {
-		out = m.s.of(ops.CachedAttention(q.n, k.n, v.n, in.cache, o))
+		out = m.s.of(ops.CachedAttention(q.n, k.n, v.n, in.cache, m.cached(o)))
 	} else {
 		out = m.s.of(ops.FlashAttention(q.n, k.n, v.n, o))
 	}

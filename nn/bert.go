@@ -46,7 +46,7 @@ func (c BERTConfig) Model() EncoderConfig {
 		Layers: c.Layers, Change: c.Block, EmbeddingNorm: c.EmbeddingNorm, Dropout: c.Dropout,
 		Text: &TextConfig{Vocab: c.Vocab, Context: c.Context, Types: c.Types, FirstPosition: c.FirstPosition},
 		Block: BlockConfig{
-			Attention: MultiHeadAttentionConfig{Dim: c.Dim, Heads: c.Heads, Options: ops.AttentionOptions{Dropout: c.Dropout}},
+			Attention: MultiHeadAttentionConfig{Dim: c.Dim, Heads: c.Heads, Options: ops.AttentionOptions{Dropout: ops.Drop{P: c.Dropout}}},
 			Hidden:    c.Hidden, Activation: c.Activation, Norms: c.Norms, Epsilon: c.Epsilon, Dropout: c.Dropout, Init: Normal(gpt2Std),
 		},
 		Heads: EncoderHeads{Pooler: c.Pooler || c.Classes > 0, Classes: c.Classes, TokenClasses: c.TokenClasses, Masked: c.Masked},

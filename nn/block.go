@@ -147,7 +147,7 @@ func (b *Block) build(c BlockConfig) {
 	if c.Cross {
 		a.Cross, a.ContextDim, a.RoPE, a.Turn = true, c.ContextDim, nil, nil
 		a.Options = ops.AttentionOptions{
-			Scale: a.Options.Scale, Dropout: a.Options.Dropout, Seed: a.Options.Seed,
+			Scale: a.Options.Scale, Dropout: a.Options.Dropout,
 			Precision: a.Options.Precision, Deterministic: a.Options.Deterministic,
 		}
 		b.over = b.branch("3", c, func() Layer {

@@ -40,7 +40,7 @@ func latentModel(queryRank int) func(*nn.Scope) *nn.LanguageModel {
 			Attention: nn.MultiHeadAttentionConfig{
 				Dim: 12, Heads: 3, RoPE: &ops.RoPEOptions{Interleaved: true},
 				Latent:  &nn.Latent{Rank: 5, QueryRank: queryRank, Turned: 4, Plain: 3, Values: 6},
-				Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight, Dropout: 0.2},
+				Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight, Dropout: ops.Drop{P: 0.2}},
 			},
 			Hidden: 10, RMSNorm: true,
 		}})

@@ -36,5 +36,5 @@ func (d *Dropout) Forward(x Tensor) Tensor {
 	}
 	seed := d.dropoutSeed(fmt.Sprint(d.calls))
 	d.calls++
-	return d.s.of(ops.Dropout(x.n, ops.DropoutOptions{P: d.p, Seed: seed, Ranks: d.s.ranks}))
+	return d.s.of(ops.Dropout(x.n, ops.DropoutOptions{Drop: ops.Drop{P: d.p, Seed: seed}, Ranks: d.s.ranks}))
 }

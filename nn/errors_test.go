@@ -195,7 +195,7 @@ func TestForwardErrors(t *testing.T) {
 	packed := func(call func(s *nn.Scope, m *nn.MultiHeadAttention)) func(s *nn.Scope) {
 		return func(s *nn.Scope) {
 			lens := gorgonia.NewVector(s.Graph(), tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lens"))
-			attention(nn.MultiHeadAttentionConfig{Options: ops.AttentionOptions{QLens: lens, KVLens: lens}}, call)(s)
+			attention(nn.MultiHeadAttentionConfig{Options: ops.AttentionOptions{Lengths: ops.Lengths{QLens: lens, KVLens: lens}}}, call)(s)
 		}
 	}
 	self, cross := nn.MultiHeadAttentionConfig{}, nn.MultiHeadAttentionConfig{Cross: true, ContextDim: 5}

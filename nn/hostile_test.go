@@ -34,7 +34,7 @@ func constructors() map[string]constructor {
 		"NewNorm":                {nn.NewNorm, nn.NormConfig{Dim: 4, RMS: true, PlusOne: true}},
 		"NewMLP":                 {nn.NewMLP, nn.MLPConfig{Dim: 4, Hidden: 8, Gated: true}},
 		"NewMultiHeadAttention": {nn.NewMultiHeadAttention, nn.MultiHeadAttentionConfig{
-			Dim: 4, Heads: 2, KVHeads: 1, RoPE: &ops.RoPEOptions{}, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight, Window: &kernels.Window{Left: 3, Right: 1}, Dropout: 0.1, ALiBi: []float64{1, 0.5}}}},
+			Dim: 4, Heads: 2, KVHeads: 1, RoPE: &ops.RoPEOptions{}, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight, Window: &kernels.Window{Left: 3, Right: 1}, Dropout: ops.Drop{P: 0.1}, ALiBi: []float64{1, 0.5}}}},
 		"NewBlock": {nn.NewBlock, nn.BlockConfig{
 			Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight}}, Norms: nn.SandwichNorm, Dropout: 0.1}},
 		"NewStack":      {nn.NewStack, nn.StackConfig{Layers: 2, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}}}},

@@ -413,6 +413,6 @@ func causal(o ops.AttentionOptions, dropout float64) ops.AttentionOptions {
 	if o.Causal == kernels.NotCausal {
 		o.Causal = kernels.CausalBottomRight
 	}
-	o.Dropout, o.Seed = dropout, 0
+	o.Dropout = ops.Drop{P: dropout}
 	return o
 }

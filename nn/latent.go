@@ -141,6 +141,6 @@ func (m *MultiHeadAttention) attendToLatents(x Tensor, cache *ops.KVCache, o ops
 	if !m.isMade() {
 		return m.none(x)
 	}
-	out := byHead(m.s.of(ops.CachedAttention(q.n, k.n, v.n, cache, o)), m.latent.values, ops.MatMulOptions{TransposeB: true})
+	out := byHead(m.s.of(ops.CachedAttention(q.n, k.n, v.n, cache, m.cached(o))), m.latent.values, ops.MatMulOptions{TransposeB: true})
 	return out.Reshape(withLast(x.Shape(), m.c.Heads*l.Values)...)
 }

@@ -18,7 +18,7 @@ func TestEveryParameterLearns(t *testing.T) {
 	blocks := map[string]nn.BlockConfig{
 		"no biases":         {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, NoBias: true}},
 		"squared ReLU":      {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Hidden: 9, Activation: kernels.ReLUSquared},
-		"dropout":           {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Dropout: 0.2}}, Dropout: 0.2},
+		"dropout":           {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Dropout: ops.Drop{P: 0.2}}}, Dropout: 0.2},
 		"post-norm SwiGLU":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: nn.PostNorm, Gated: true, RMSNorm: true},
 		"branch norm GeGLU": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormAll: true}, Norms: nn.BranchNorm, Gated: true, Activation: kernels.GELUTanh, RMSNorm: true},
 		"sandwich plus one": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, NoProjBias: true}, Norms: nn.SandwichNorm, RMSNorm: true, NormPlusOne: true, MLPBias: new(bool)},

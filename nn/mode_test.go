@@ -91,7 +91,7 @@ func TestDropoutMasks(t *testing.T) {
 // TestWeightsWithDropout checks that the weights that one looks at are those that attention used.
 func TestWeightsWithDropout(t *testing.T) {
 	c := attentionCases["self"]
-	c.c.Options.Dropout = 0.5
+	c.c.Options.Dropout.P = 0.5
 	p := nn.NewParameters(1)
 	a := c.build(t, p, tensor.Float64, tensor.Bool)
 	out, weights := a.m.ForwardWithWeights(on(a.x), a.in)

@@ -39,7 +39,7 @@ func (c ViTConfig) Model() EncoderConfig {
 		Layers: c.Layers, Change: c.Block, Dropout: c.Dropout,
 		Patches: &PatchEmbeddingConfig{Channels: c.Channels, Height: c.Height, Width: c.Width, Patch: c.Patch, ClassToken: true},
 		Block: BlockConfig{
-			Attention: MultiHeadAttentionConfig{Dim: c.Dim, Heads: c.Heads, Options: ops.AttentionOptions{Dropout: c.Dropout}},
+			Attention: MultiHeadAttentionConfig{Dim: c.Dim, Heads: c.Heads, Options: ops.AttentionOptions{Dropout: ops.Drop{P: c.Dropout}}},
 			Hidden:    c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout,
 		},
 		Heads: EncoderHeads{Pooler: c.Pooler, Classes: c.Classes},

@@ -11,7 +11,7 @@ import (
 // value is plain softmax(QKᵀ/√D)V over (B, H, S, D).
 type AttentionOptions struct {
 	Layout  Layout          // of q, k, v and the output; not looked at for packed sequences and by FlashAttentionQKV
-	Scale   float64         // the factor of q·k; 0 means 1/√D, unless ZeroScale
+	Scale   float64         // the factor of q·k; 0 means 1/√D
 	Causal  kernels.Causal  // whether and how the future is hidden
 	Window  *kernels.Window // how far a query sees; nil means without limit
 	SoftCap float64         // bounds scores to ±SoftCap by a tanh; 0 means none
@@ -22,8 +22,8 @@ type AttentionOptions struct {
 	// which is as large as it is, is computed only where something uses it.
 	Bias *gorgonia.Node
 	// Score changes the scores, after all of the above: it returns what a pair's score becomes, in
-	// the language of package score. Nodes of floats that it looks up ([Lookup]) are
-	// differentiable.
+	// the language of package score. One that does not read the score leaves q·k out. Nodes of
+	// floats that it looks up ([Lookup]) are differentiable.
 	Score func(Pair) Expr
 	// Mask says which of the pairs that Causal and Window show are visible, in the same language.
 	// Tiles of the score matrix that it hides cost nothing; [MaskPicture] draws them.
@@ -31,29 +31,8 @@ type AttentionOptions struct {
 	// Sinks, (Hq), are scores that take probability and give no value. They are differentiable.
 	Sinks *gorgonia.Node
 
-	// QLens and KVLens say that sequences lie end to end along the length axis: q is (total, Hq,
-	// D), k is (totalK, Hk, D) and v is (totalK, Hk, Dv). They are vectors of int, int32 or int64:
-	// 0, and then where each sequence ends. Their values may change from run to run; the host reads
-	// them, also those of a device's [Feed]. Bias is then (1|n, 1|Hq, 1|at least the longest q,
-	// 1|at least the longest k). A sequence may be empty. Rows behind the last sequence have an
-	// output of 0 and gradients of 0.
-	QLens, KVLens *gorgonia.Node
-
-	// KVLengths says how many of k's rows each batch item has, (B), of int, int32 or int64; nil
-	// means all. Its values may change from run to run. What a mask calls the last key is then the
-	// last that there is: with CausalBottomRight, the last query sees all of them and no query sees
-	// more.
-	KVLengths *gorgonia.Node
-
-	// Dropout is the probability to drop an attention weight while the graph trains; see [ModeOf].
-	// The mask follows from Seed, the step and the position alone, so give each call in a graph a
-	// Seed of its own.
-	Dropout float64
-	Seed    uint64
-
-	// RoPE has [CachedAttention] turn queries and keys by their place in the cache; nil leaves them
-	// as they are. Its Layout is not looked at. Elsewhere [RoPE] is an op of its own.
-	RoPE *RoPEOptions
+	Lengths
+	Dropout Drop // of attention weights, while the graph trains
 
 	// Ranks shares the sequence out over several processes, each with a device of its own: for
 	// sequences longer than one device holds. Each gives the rows of q, k and v that it holds, an
@@ -67,8 +46,25 @@ type AttentionOptions struct {
 	Ranks kernels.Ranks
 
 	Precision     kernels.Precision // the coarsest arithmetic allowed for float32; zero: the graph's, see [Mode.AllowPrecision]
-	ZeroScale     bool              // the factor of q·k is 0 itself
 	Deterministic bool              // gradients that are bit-equal from run to run; on the CPU they always are
+}
+
+// Lengths says how long the sequences are. Its zero value is a batch whose items all have as many
+// rows as q and k have.
+type Lengths struct {
+	// QLens and KVLens say that sequences lie end to end along the length axis: q is (total, Hq,
+	// D), k is (totalK, Hk, D) and v is (totalK, Hk, Dv). They are vectors of int, int32 or int64:
+	// 0, and then where each sequence ends. Their values may change from run to run; the host reads
+	// them, also those of a device's [Feed]. Bias is then (1|n, 1|Hq, 1|at least the longest q,
+	// 1|at least the longest k). A sequence may be empty. Rows behind the last sequence have an
+	// output of 0 and gradients of 0.
+	QLens, KVLens *gorgonia.Node
+
+	// KVLengths says how many of k's rows each batch item has, (B), of int, int32 or int64; nil
+	// means all. Its values may change from run to run. What a mask calls the last key is then the
+	// last that there is: with CausalBottomRight, the last query sees all of them and no query sees
+	// more.
+	KVLengths *gorgonia.Node
 }
 
 // FlashAttention is softmax(scale·QKᵀ)V with the given options, in memory that grows with the

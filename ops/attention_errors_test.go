@@ -47,7 +47,7 @@ func TestAttentionBuildErrors(t *testing.T) {
 		{in: fine, want: "FlashAttention: soft cap is -1, it needs to be positive, or 0 for none",
 			o: func(_ *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.SoftCap = -1 }},
 		{in: fine, want: "FlashAttention: dropout is 1, it needs to be in [0, 1)",
-			o: func(_ *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.Dropout = 1 }},
+			o: func(_ *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.Dropout.P = 1 }},
 		{in: fine, want: "FlashAttention: causal is 9, it needs to be NotCausal, CausalBottomRight or CausalTopLeft",
 			o: func(_ *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.Causal = 9 }},
 		{in: fine, want: "FlashAttention: window is (-2, 0), each side needs to be 0 or more, or -1 for unlimited",
@@ -167,7 +167,7 @@ func TestAttentionRunErrors(t *testing.T) {
 			return input(g, name, tensor.New(tensor.WithBacking(backing)))
 		}
 		x := input(g, "x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(6, 2, 4)))
-		return gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{QLens: lens("q", qLens), KVLens: lens("k", kvLens)}))
+		return gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{Lengths: ops.Lengths{QLens: lens("q", qLens), KVLens: lens("k", kvLens)}}))
 	}
 	for name, c := range map[string]struct {
 		build func(g *gorgonia.ExprGraph)
@@ -180,7 +180,7 @@ func TestAttentionRunErrors(t *testing.T) {
 		"lengths": {func(g *gorgonia.ExprGraph) {
 			x := input(g, "x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 1, 3, 4)))
 			lengths := input(g, "lengths", tensor.New(tensor.WithBacking([]int64{3, 4})))
-			gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{KVLengths: lengths}))
+			gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{Lengths: ops.Lengths{KVLengths: lengths}}))
 		}, "FlashAttention: cpu: kvLengths is 4 for batch item 1, it needs to be from 0 to k's 3 rows"},
 		"start": {func(g *gorgonia.ExprGraph) { packed(g, []int64{1, 2, 6}, []int32{0, 2, 6}) },
 			"FlashAttention: cpu: qLens is [1 2 6], it needs to be 0 and then where each sequence ends"},
@@ -199,7 +199,7 @@ func TestAttentionRunErrors(t *testing.T) {
 			x := input(g, "x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(6, 2, 4)))
 			lens := input(g, "lens", tensor.New(tensor.WithBacking([]int{0, 2, 6})))
 			bias := input(g, "bias", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 1, 4, 3)))
-			gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{QLens: lens, KVLens: lens, Bias: bias}))
+			gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{Lengths: ops.Lengths{QLens: lens, KVLens: lens}, Bias: bias}))
 		}, "FlashAttention: cpu: bias has shape [1 1 4 3], which does not broadcast: it needs (1 or 2, 1 or 2, 1 or 4, 1 or 4)"},
 	} {
 		g := gorgonia.NewGraph()

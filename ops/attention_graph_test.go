@@ -325,7 +325,7 @@ func TestAttentionGradientThroughViews(t *testing.T) {
 func TestAttentionConcurrently(t *testing.T) {
 	slow.Emulated(t)
 	c := self
-	c.useLSE, c.bias, c.o.Dropout = true, []int{2, 2, 5, 5}, 0.3
+	c.useLSE, c.bias, c.o.Dropout.P = true, []int{2, 2, 5, 5}, 0.3
 	want := c.expected()
 	var wait sync.WaitGroup
 	for range 4 {

@@ -77,12 +77,9 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 	if o.QLens != nil && o.KVLengths != nil {
 		return nil, errors.New("KVLengths is given and so is KVLens, packed sequences have their keys' lengths in KVLens")
 	}
-	if o.RoPE != nil {
-		return nil, errors.New("RoPE is given, it needs to be an op of its own where there is no cache")
-	}
 	a := &attention{layout: o.Layout, rows: len(main), options: kernels.Attention{
-		Scale: o.Scale, ZeroScale: o.ZeroScale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
-		Dropout:   kernels.Dropout{P: o.Dropout, Seed: o.Seed},
+		Scale: o.Scale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
+		Dropout:   kernels.Dropout{P: o.Dropout.P, Seed: o.Dropout.Seed},
 		Precision: o.Precision, Deterministic: o.Deterministic,
 	}}
 	if o.QLens != nil {

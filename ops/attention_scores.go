@@ -20,7 +20,7 @@ func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gor
 	if err := o.checkWhole(name); err != nil {
 		return nil, err
 	}
-	o.Sinks, o.Dropout = nil, 0
+	o.Sinks, o.Dropout = nil, Drop{}
 	a, err := newAttention(name, o, input{name: "q", node: q}, input{name: "k", node: k}, input{name: "k", node: k})
 	if err != nil {
 		return nil, err

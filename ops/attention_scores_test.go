@@ -83,7 +83,7 @@ func TestAttentionScoresErrors(t *testing.T) {
 		{scores(k, ops.AttentionOptions{}), "AttentionScores: k has 3 heads, which does not divide q's 4"},
 		{scores(nil, ops.AttentionOptions{}), "AttentionScores: k is nil, it needs to be a node"},
 		{scores(q, ops.AttentionOptions{}, 4, 5), "AttentionScores: row 5 is asked for, it needs to be from 0 to 4"},
-		{scores(q, ops.AttentionOptions{QLens: lens, KVLens: lens}), "AttentionScores: QLens or KVLens is given, it does not take packed sequences"},
+		{scores(q, ops.AttentionOptions{Lengths: ops.Lengths{QLens: lens, KVLens: lens}}), "AttentionScores: QLens or KVLens is given, it does not take packed sequences"},
 	} {
 		if c.err == nil || c.err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", c.err, c.want)

@@ -63,7 +63,7 @@ func attentionCases() []attentionCase {
 	add("bias broadcast", func(c *attentionCase) { c.bias = []int{1, 2, 1, 5} })
 	add("sinks", func(c *attentionCase) { c.sinks = true })
 	add("one head, sinks", func(c *attentionCase) { c.hq, c.hk, c.sinks = 1, 1, true })
-	add("dropout", func(c *attentionCase) { c.o.Dropout, c.o.Seed = 0.3, 11 })
+	add("dropout", func(c *attentionCase) { c.o.Dropout = ops.Drop{P: 0.3, Seed: 11} })
 	add("BSHD", func(c *attentionCase) { c.layout, c.sk, c.hq, c.dv = ops.BSHD, 6, 4, 3 })
 	add("packed", func(c *attentionCase) {
 		c.b, c.sq, c.sk = 1, 9, 11
@@ -84,7 +84,7 @@ func attentionCases() []attentionCase {
 		c.hq, c.o.Causal, c.o.Window, c.sinks = 4, kernels.CausalBottomRight, &kernels.Window{Left: 3, Right: -1}, true
 	})
 	add("bias, causal, dropout", func(c *attentionCase) {
-		c.bias, c.o.Causal, c.o.Dropout = []int{2, 1, 5, 5}, kernels.CausalBottomRight, 0.2
+		c.bias, c.o.Causal, c.o.Dropout.P = []int{2, 1, 5, 5}, kernels.CausalBottomRight, 0.2
 	})
 	add("alibi, soft cap", func(c *attentionCase) { c.o.ALiBi, c.o.SoftCap = []float64{0.5, 0.1}, 2 })
 	add("lse and out", func(c *attentionCase) { c.useLSE, c.sinks = true, true })
@@ -94,7 +94,7 @@ func attentionCases() []attentionCase {
 		c.qLens, c.kvLens = []int{0, 2, 9}, []int{0, 5, 11}
 	})
 	add("lse and out, BSHD, dropout, cap", func(c *attentionCase) {
-		c.useLSE, c.layout, c.o.Dropout, c.o.SoftCap = true, ops.BSHD, 0.4, 3
+		c.useLSE, c.layout, c.o.Dropout.P, c.o.SoftCap = true, ops.BSHD, 0.4, 3
 	})
 	add("keys of one batch item", func(c *attentionCase) { c.sharedKeys, c.sk, c.hq = true, 7, 4 })
 	add("keys of one batch item, BSHD, causal", func(c *attentionCase) {
@@ -234,7 +234,7 @@ func (c attentionCase) problem(values map[string][]float64) *kernels.Attention {
 	a := &kernels.Attention{
 		Lengths: kernels.Lengths{QLens: c.qLens, KVLens: c.kvLens, KVLengths: c.kvLengths},
 		Scale:   c.o.Scale, Causal: c.o.Causal, Window: c.o.Window, SoftCap: c.o.SoftCap, ALiBi: c.o.ALiBi,
-		Dropout: kernels.Dropout{P: c.o.Dropout, Seed: c.o.Seed, Step: step},
+		Dropout: kernels.Dropout{P: c.o.Dropout.P, Seed: c.o.Dropout.Seed, Step: step},
 	}
 	if c.qkv {
 		a.Q, a.K, a.V = c.parts(values["qkv"])

@@ -78,7 +78,7 @@ func TestAttentionWeightsErrors(t *testing.T) {
 		{weights(q, k, ops.AttentionOptions{}), "AttentionWeights: k has 3 heads, which does not divide q's 4"},
 		{weights(q, nil, ops.AttentionOptions{}), "AttentionWeights: k is nil, it needs to be a node"},
 		{weights(q, q, ops.AttentionOptions{Layout: 7}), "AttentionWeights: layout is 7, it needs to be BHSD or BSHD"},
-		{weights(q, q, ops.AttentionOptions{QLens: lens, KVLens: lens}), "AttentionWeights: QLens or KVLens is given, it does not take packed sequences"},
+		{weights(q, q, ops.AttentionOptions{Lengths: ops.Lengths{QLens: lens, KVLens: lens}}), "AttentionWeights: QLens or KVLens is given, it does not take packed sequences"},
 		{qkv(0, 2), "AttentionWeightsQKV: heads is 0 and kvHeads is 2, each needs to be from 1 to 1048576"},
 		{qkv(3, 1), "AttentionWeightsQKV: qkv has 16 columns, they need to be a multiple of heads + 2·kvHeads = 5"},
 	} {

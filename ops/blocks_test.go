@@ -123,7 +123,7 @@ func TestDrawnListsAreAMask(t *testing.T) {
 		}
 		for name, more := range map[string]ops.AttentionOptions{
 			"alone": {}, "causal with a window": {Causal: kernels.CausalBottomRight, Window: &kernels.Window{Left: 90, Right: 0}},
-			"dropout and slopes": {Dropout: 0.2, ALiBi: []float64{0.1, 0.2, 0.3, 0.4}}, "scored": {Score: score.SoftCap(1.5), SoftCap: 3}} {
+			"dropout and slopes": {Dropout: ops.Drop{P: 0.2}, ALiBi: []float64{0.1, 0.2, 0.3, 0.4}}, "scored": {Score: score.SoftCap(1.5), SoftCap: 3}} {
 			c.options = func(listed func(ops.Pair) ops.Cond) ops.AttentionOptions {
 				o := more
 				if o.Mask = listed; listed != nil {

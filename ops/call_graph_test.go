@@ -63,7 +63,7 @@ func newMiniature(dtype tensor.Dtype) *miniature {
 	q = gorgonia.Must(ops.RoPE(reshape(q, batch, length, 1, width), ops.RoPEOptions{Layout: ops.BSHD}))
 	v := reshape(normed, batch, length, 1, width)
 	attended := gorgonia.Must(ops.FlashAttention(q, q, v, ops.AttentionOptions{Layout: ops.BSHD, Causal: kernels.CausalBottomRight}))
-	h = gorgonia.Must(ops.Add(h, gorgonia.Must(ops.Dropout(reshape(attended, rows, width), ops.DropoutOptions{P: 0.2, Seed: 5}))))
+	h = gorgonia.Must(ops.Add(h, gorgonia.Must(ops.Dropout(reshape(attended, rows, width), ops.DropoutOptions{Drop: ops.Drop{P: 0.2, Seed: 5}}))))
 
 	normed = gorgonia.Must(ops.LayerNorm(h, parameter("gamma", width), parameter("beta", width), ops.NormOptions{}))
 	up := gorgonia.Must(ops.Linear(normed, parameter("up.weight", width, wider), parameter("up.bias", wider), ops.LinearOptions{Activation: kernels.GELUTanh}))

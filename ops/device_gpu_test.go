@@ -178,7 +178,7 @@ func TestGraphsOnTheDevice(t *testing.T) {
 			return ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Bias: in[3], Sinks: in[4]})
 		}},
 		"dropout": {shapes: [][]int{{1, 90, 2, 64}, {1, 90, 2, 64}, {1, 90, 2, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
-			return ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Layout: ops.BSHD, Dropout: 0.3, Seed: 5})
+			return ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Layout: ops.BSHD, Dropout: ops.Drop{P: 0.3, Seed: 5}})
 		}},
 		"the logsumexp": {shapes: [][]int{{1, 2, 50, 64}, {1, 2, 60, 64}, {1, 2, 60, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
 			out, lse, err := ops.FlashAttentionLSE(in[0], in[1], in[2], causal)
@@ -213,7 +213,7 @@ func TestGraphsOnTheDevice(t *testing.T) {
 // there.
 func TestAttentionIsSeenOnTheDevice(t *testing.T) {
 	d := gpu(t)
-	causal := ops.AttentionOptions{Causal: kernels.CausalBottomRight, Dropout: 0.2, Seed: 3}
+	causal := ops.AttentionOptions{Causal: kernels.CausalBottomRight, Dropout: ops.Drop{P: 0.2, Seed: 3}}
 	for name, build := range map[string]func(q, k *gorgonia.Node) (*gorgonia.Node, error){
 		"weights": func(q, k *gorgonia.Node) (*gorgonia.Node, error) { return ops.AttentionWeights(q, k, causal) },
 		"scores": func(q, k *gorgonia.Node) (*gorgonia.Node, error) {

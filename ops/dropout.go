@@ -8,8 +8,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// DropoutOptions are the options of [Dropout].
-type DropoutOptions struct {
+// Drop says what dropout drops while a graph trains; see [ModeOf]. Its zero value drops nothing.
+type Drop struct {
 	// P is the probability to drop an element, in [0, 1); 0 drops nothing. It is rounded to a
 	// multiple of 2⁻¹⁶, and the factor of what is kept is that of the rounded one: means stay
 	// exact.
@@ -17,6 +17,11 @@ type DropoutOptions struct {
 	// Seed, the training step and an element's position decide whether it is dropped, so give each
 	// call in a graph a seed of its own.
 	Seed uint64
+}
+
+// DropoutOptions are the options of [Dropout].
+type DropoutOptions struct {
+	Drop
 	// Ranks says that x is the rows that this rank holds of a sequence, see [AttentionOptions]: (B,
 	// S, features) or (S, features). Its masks are those of the whole.
 	Ranks kernels.Ranks

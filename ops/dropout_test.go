@@ -21,7 +21,7 @@ func TestDropout(t *testing.T) {
 			cases = append(cases, opCase{
 				options: fmt.Sprintf("Dropout of %v", p), in: []opInput{floats("x", shape...)},
 				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
-					return ops.Dropout(in[0], ops.DropoutOptions{P: p, Seed: 99})
+					return ops.Dropout(in[0], ops.DropoutOptions{Drop: ops.Drop{P: p, Seed: 99}})
 				},
 				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
 					return reference.Dropout[float64](d, in[0]), [][]float64{reference.Dropout[float64](d, kernels.Of(dOut, shape...))}
@@ -37,7 +37,7 @@ func TestDropoutModes(t *testing.T) {
 	const n = 4000
 	g := gorgonia.NewGraph()
 	x := input(g, "x", dense(tensor.Float64, filled(n, 1), n))
-	out := gorgonia.Must(ops.Dropout(x, ops.DropoutOptions{P: 0.25, Seed: 1}))
+	out := gorgonia.Must(ops.Dropout(x, ops.DropoutOptions{Drop: ops.Drop{P: 0.25, Seed: 1}}))
 	gradients, err := gorgonia.Grad(gorgonia.Must(ops.Sum(out)), x)
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,9 @@ func emptyCases() []emptyCase {
 		{"SwiGLU", []string{"mn", "mn"}, two(ops.SwiGLU), nil},
 		{"Scale", []string{"mn"}, one(func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.Scale(x, 2) }), nil},
 		{"SoftCap", []string{"mn"}, one(func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.SoftCap(x, 2) }), nil},
-		{"Dropout", []string{"mn"}, one(func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.Dropout(x, ops.DropoutOptions{P: 0.5}) }), nil},
+		{"Dropout", []string{"mn"}, one(func(x *gorgonia.Node) (*gorgonia.Node, error) {
+			return ops.Dropout(x, ops.DropoutOptions{Drop: ops.Drop{P: 0.5}})
+		}), nil},
 		{"Cast", []string{"mn"}, one(func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.Cast(x, tensor.Float64) }), nil},
 		{"Permute", []string{"lmn"}, one(func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.Permute(x, 2, 0, 1) }), nil},
 		{"Concat", []string{"lm", "ln"}, two(func(a, b *gorgonia.Node) (*gorgonia.Node, error) { return ops.Concat(1, a, b) }), nil},
@@ -72,7 +74,7 @@ func emptyCases() []emptyCase {
 		}, map[rune]string{'d': "weight has shape [0 3]"}},
 		{"RoPE", []string{"bhmn"}, one(func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.RoPE(x, ops.RoPEOptions{}) }), nil},
 		{"FlashAttention", []string{"bhmd", "bhkd", "bhkn"}, attention(ops.AttentionOptions{Causal: kernels.CausalBottomRight}), size},
-		{"FlashAttention, BSHD, zero scale", []string{"bmhd", "bkhd", "bkhn"}, attention(ops.AttentionOptions{Layout: ops.BSHD, ZeroScale: true, Dropout: 0.5}), size},
+		{"FlashAttention, BSHD, dropout", []string{"bmhd", "bkhd", "bkhn"}, attention(ops.AttentionOptions{Layout: ops.BSHD, Dropout: ops.Drop{P: 0.5}}), size},
 		{"FlashAttentionQKV", []string{"bmr"}, one(func(x *gorgonia.Node) (*gorgonia.Node, error) {
 			return ops.FlashAttentionQKV(x, 1, 1, ops.AttentionOptions{})
 		}),

@@ -84,8 +84,8 @@ func TestBuildErrors(t *testing.T) {
 		{of(ops.Embedding(f32("table", 4, 3), f32("ids", 2))), "Embedding: ids is float32, it needs to be int, int32 or int64"},
 		{of(ops.Embedding(f32("table", 4, 3), nil)), "Embedding: ids is nil, it needs to be a node"},
 
-		{of(ops.Dropout(f32("x", 2), ops.DropoutOptions{P: 1})), "Dropout: dropout is 1, it needs to be in [0, 1)"},
-		{of(ops.Dropout(f32("x", 2), ops.DropoutOptions{P: math.NaN()})), "Dropout: dropout is NaN, it needs to be in [0, 1)"},
+		{of(ops.Dropout(f32("x", 2), ops.DropoutOptions{Drop: ops.Drop{P: 1}})), "Dropout: dropout is 1, it needs to be in [0, 1)"},
+		{of(ops.Dropout(f32("x", 2), ops.DropoutOptions{Drop: ops.Drop{P: math.NaN()}})), "Dropout: dropout is NaN, it needs to be in [0, 1)"},
 
 		{of(ops.RoPE(f32("x", 2, 3, 4), ops.RoPEOptions{})), `RoPE: x has shape [2 3 4], it needs 4 axes: ["batch" "heads" "length" "head size"]`},
 		{of(ops.RoPE(f32("x", 2, 3, 4, 5), ops.RoPEOptions{})), "RoPE: 5 dimensions are to be rotated, it needs to be an even number"},

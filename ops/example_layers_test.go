@@ -130,7 +130,7 @@ func ExampleRoPE() {
 func ExampleDropout() {
 	g := gorgonia.NewGraph()
 	x := exampleTensor(g, "x", []int{8}, 1, 1, 1, 1, 1, 1, 1, 1)
-	y := gorgonia.Must(ops.Dropout(x, ops.DropoutOptions{P: 0.5, Seed: 3}))
+	y := gorgonia.Must(ops.Dropout(x, ops.DropoutOptions{Drop: ops.Drop{P: 0.5, Seed: 3}}))
 	ops.ModeOf(g).Train(0)
 	exampleRun(g)
 	fmt.Println("training:  ", y.Value().Data())

@@ -100,7 +100,7 @@ func ExampleFlashAttention_packed() {
 	lens := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lens"),
 		gorgonia.WithValue(tensor.New(tensor.WithBacking([]int{0, 2, 5}))))
 
-	out := gorgonia.Must(ops.FlashAttention(ones("q"), ones("k"), v, ops.AttentionOptions{QLens: lens, KVLens: lens}))
+	out := gorgonia.Must(ops.FlashAttention(ones("q"), ones("k"), v, ops.AttentionOptions{Lengths: ops.Lengths{QLens: lens, KVLens: lens}}))
 	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
 		log.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func ExampleFlashAttentionQKV() {
 func ExampleModeOf() {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 1, 8, 4), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Ones()))
-	out := gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{Dropout: 0.5, Seed: 1}))
+	out := gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{Dropout: ops.Drop{P: 0.5, Seed: 1}}))
 	m := gorgonia.NewTapeMachine(g)
 	ones := func() bool {
 		if err := m.RunAll(); err != nil {
@@ -226,7 +226,7 @@ func ExampleCachedAttention() {
 	g := gorgonia.NewGraph()
 	value := []float64{6}
 	q, k := exampleTensor(g, "q", []int{1, 1, 1, 1}, 0), exampleTensor(g, "k", []int{1, 1, 1, 1}, 1)
-	out, err := ops.CachedAttention(q, k, exampleTensor(g, "v", []int{1, 1, 1, 1}, value...), cache, ops.AttentionOptions{})
+	out, err := ops.CachedAttention(q, k, exampleTensor(g, "v", []int{1, 1, 1, 1}, value...), cache, ops.CachedAttentionOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

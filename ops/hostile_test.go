@@ -41,8 +41,8 @@ func TestZeroValues(t *testing.T) {
 		"NewMachine, no graph":        errorOf(ops.NewMachine(nil)),
 		"WritePlan, no graph":         ops.WritePlan(io.Discard, nil),
 		"WritePlan, no writer":        ops.WritePlan(nil, g),
-		"CachedAttention, zero":       errorOf(ops.CachedAttention(x, x, x, &ops.KVCache{}, ops.AttentionOptions{})),
-		"CachedAttention, no cache":   errorOf(ops.CachedAttention(x, x, x, nil, ops.AttentionOptions{})),
+		"CachedAttention, zero":       errorOf(ops.CachedAttention(x, x, x, &ops.KVCache{}, ops.CachedAttentionOptions{})),
+		"CachedAttention, no cache":   errorOf(ops.CachedAttention(x, x, x, nil, ops.CachedAttentionOptions{})),
 		"Upload, zero device":         errorOf((&ops.Device{}).Upload(value)),
 		"Upload, no device":           errorOf((*ops.Device)(nil).Upload(value)),
 		"Record, zero device":         errorOf(ops.Record(g, &ops.Device{}, func() error { return nil })),
@@ -88,7 +88,7 @@ func FuzzKVCache(f *testing.F) {
 		g := gorgonia.NewGraph()
 		in := tensor.New(tensor.WithShape(1, 2, 3, 3), tensor.WithBacking(make([]float32, 18)))
 		x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 2, 3, 3), gorgonia.WithName("x"), gorgonia.WithValue(in))
-		if _, err := ops.CachedAttention(x, x, x, cache, ops.AttentionOptions{}); err != nil {
+		if _, err := ops.CachedAttention(x, x, x, cache, ops.CachedAttentionOptions{}); err != nil {
 			return
 		}
 		vm, err := ops.NewMachine(g)

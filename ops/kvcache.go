@@ -526,40 +526,47 @@ func (c *KVCache) after(items, rows int) []int {
 	return list
 }
 
+// CachedAttentionOptions are the options of [CachedAttention].
+type CachedAttentionOptions struct {
+	// AttentionOptions are those of [FlashAttention]. Causal is not looked at. Options that count
+	// rows of a whole sequence make no sense here: Bias, Lengths and Dropout need to be left out.
+	AttentionOptions
+	// RoPE turns queries and keys by their place in the cache; nil leaves them as they are. Its
+	// Layout is not looked at.
+	RoPE *RoPEOptions
+}
+
 // CachedAttention is [FlashAttention] of tokens that follow those in a cache. Each run adds the
 // rows of k and v to the cache and attends to all that it then holds; a query sees the keys up to
 // its own. q, k and v are of any equal length up to the cache's capacity, in o's layout. The cache
 // must have room: a run that does not fit fails and adds nothing.
 //
 // One run is one step forward, so a graph has one CachedAttention a cache, and there is no
-// gradient. Causal is not looked at. Options that count rows of a whole sequence make no sense
-// here: Bias, QLens, KVLens, KVLengths and Dropout need to be left out.
-func CachedAttention(q, k, v *gorgonia.Node, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
+// gradient.
+func CachedAttention(q, k, v *gorgonia.Node, cache *KVCache, o CachedAttentionOptions) (*gorgonia.Node, error) {
 	const name = "CachedAttention"
-	rotation := o.RoPE
-	o.Causal, o.RoPE = kernels.CausalBottomRight, nil
-	a, err := newAttention(name, o, input{name: "q", node: q}, input{name: "k", node: k}, input{name: "v", node: v})
-	return applyCached(name, a, err, cache, rotation, o)
+	o.Causal = kernels.CausalBottomRight
+	a, err := newAttention(name, o.AttentionOptions, input{name: "q", node: q}, input{name: "k", node: k}, input{name: "v", node: v})
+	return applyCached(name, a, err, cache, o)
 }
 
 // CachedAttentionQKV is [CachedAttention] over the output of one projection, as [FlashAttentionQKV]
 // takes it.
-func CachedAttentionQKV(qkv *gorgonia.Node, heads, kvHeads int, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
+func CachedAttentionQKV(qkv *gorgonia.Node, heads, kvHeads int, cache *KVCache, o CachedAttentionOptions) (*gorgonia.Node, error) {
 	const name = "CachedAttentionQKV"
-	rotation := o.RoPE
-	o.Causal, o.RoPE = kernels.CausalBottomRight, nil
-	a, err := newAttentionQKV(name, qkv, heads, kvHeads, o)
-	return applyCached(name, a, err, cache, rotation, o)
+	o.Causal = kernels.CausalBottomRight
+	a, err := newAttentionQKV(name, qkv, heads, kvHeads, o.AttentionOptions)
+	return applyCached(name, a, err, cache, o)
 }
 
-func applyCached(name string, a *attention, err error, cache *KVCache, rotation *RoPEOptions, o AttentionOptions) (*gorgonia.Node, error) {
-	if err == nil && rotation != nil && (rotation.Positions != nil || rotation.Ranks != nil) {
+func applyCached(name string, a *attention, err error, cache *KVCache, o CachedAttentionOptions) (*gorgonia.Node, error) {
+	if err == nil && o.RoPE != nil && (o.RoPE.Positions != nil || o.RoPE.Ranks != nil) {
 		err = fmt.Errorf("%s: RoPE has positions or ranks, it needs neither: rows are turned by their place in the cache", name)
 	}
-	return applyWithCache(name, a, err, cache, o, func(a *attention) kernel {
+	return applyWithCache(name, a, err, cache, o.AttentionOptions, func(a *attention) kernel {
 		k := cachedAttention{attention: a, cache: cache}
-		if rotation != nil {
-			k.rotation = rotation.problem()
+		if o.RoPE != nil {
+			k.rotation = o.RoPE.problem()
 		}
 		return kernel{describe: k.describe, forward: k.forward, backward: k.backward}
 	})
@@ -579,8 +586,8 @@ func applyWithCache(name string, a *attention, err error, cache *KVCache, o Atte
 		err = fmt.Errorf("%s: qLens or kvLens is given, it does not take packed sequences", name)
 	case o.KVLengths != nil:
 		err = fmt.Errorf("%s: kvLengths is given, it needs to be left out: the number of keys grows", name)
-	case o.Dropout != 0:
-		err = fmt.Errorf("%s: dropout is %v, it needs to be 0: a cache is for evaluation", name, o.Dropout)
+	case o.Dropout.P != 0:
+		err = fmt.Errorf("%s: dropout is %v, it needs to be 0: a cache is for evaluation", name, o.Dropout.P)
 	}
 	if err != nil {
 		return nil, err

@@ -89,9 +89,9 @@ func (c cachedCase) piece(t rapid.TB, cache *ops.KVCache, length int, sinks []fl
 	var err error
 	if c.qkv {
 		qkv := add("qkv", c.batch, length, (c.heads+2*c.kvHeads)*c.d)
-		p.out, err = ops.CachedAttentionQKV(qkv, c.heads, c.kvHeads, cache, o)
+		p.out, err = ops.CachedAttentionQKV(qkv, c.heads, c.kvHeads, cache, ops.CachedAttentionOptions{AttentionOptions: o})
 	} else {
-		p.out, err = ops.CachedAttention(rows("q", c.heads, c.d), rows("k", c.kvHeads, c.d), rows("v", c.kvHeads, c.dv), cache, o)
+		p.out, err = ops.CachedAttention(rows("q", c.heads, c.d), rows("k", c.kvHeads, c.d), rows("v", c.kvHeads, c.dv), cache, ops.CachedAttentionOptions{AttentionOptions: o})
 	}
 	if err != nil {
 		t.Fatalf("%v: %v", c, err)
@@ -228,7 +228,7 @@ func TestRoPEAfterCache(t *testing.T) {
 		g := gorgonia.NewGraph()
 		s := side{cache: cache, x: tensor.New(tensor.WithShape(batch, length, (heads+2*kvHeads)*d), tensor.Of(tensor.Float64)),
 			positions: tensor.New(tensor.WithShape(batch, length), tensor.Of(tensor.Int))}
-		x, o, rope := input(g, "x", s.x), ops.AttentionOptions{}, ops.RoPEOptions{Offset: 2, RotaryDim: 6}
+		x, o, rope := input(g, "x", s.x), ops.CachedAttentionOptions{}, ops.RoPEOptions{Offset: 2, RotaryDim: 6}
 		if turnsItself {
 			o.RoPE = &rope
 		} else {
@@ -287,23 +287,26 @@ func TestKVCacheErrors(t *testing.T) {
 		return node(g, fmt.Sprint("n", names), dtype, shape...)
 	}
 	f := tensor.Float32
-	attend := func(q, k, v []int, o ops.AttentionOptions) error {
+	turned := func(q, k, v []int, o ops.CachedAttentionOptions) error {
 		_, err := ops.CachedAttention(rows(f, q...), rows(f, k...), rows(f, v...), held, o)
 		return err
+	}
+	attend := func(q, k, v []int, o ops.AttentionOptions) error {
+		return turned(q, k, v, ops.CachedAttentionOptions{AttentionOptions: o})
 	}
 	shape := func(shape ...int) []int { return shape }
 	q, k, v := shape(2, 4, 5, 8), shape(2, 2, 5, 8), shape(2, 2, 5, 3)
 	lens := node(g, "lens", tensor.Int, 3)
 	of := func(dtype tensor.Dtype) error {
-		_, err := ops.CachedAttention(rows(dtype, q...), rows(dtype, k...), rows(dtype, v...), held, ops.AttentionOptions{})
+		_, err := ops.CachedAttention(rows(dtype, q...), rows(dtype, k...), rows(dtype, v...), held, ops.CachedAttentionOptions{})
 		return err
 	}
 	without := func() error {
-		_, err := ops.CachedAttention(rows(f, q...), rows(f, k...), rows(f, v...), nil, ops.AttentionOptions{})
+		_, err := ops.CachedAttention(rows(f, q...), rows(f, k...), rows(f, v...), nil, ops.CachedAttentionOptions{})
 		return err
 	}
 	qkv := func(heads, columns int) error {
-		_, err := ops.CachedAttentionQKV(rows(f, 2, 5, columns), heads, 2, held, ops.AttentionOptions{})
+		_, err := ops.CachedAttentionQKV(rows(f, 2, 5, columns), heads, 2, held, ops.CachedAttentionOptions{})
 		return err
 	}
 	for _, c := range []struct {
@@ -329,10 +332,10 @@ func TestKVCacheErrors(t *testing.T) {
 		{attend(q, k, shape(2, 2, 4, 3), ops.AttentionOptions{}), "CachedAttention: v has 4 rows, it needs k's 5"},
 		{attend(q, k, v, ops.AttentionOptions{Layout: 7}), "CachedAttention: layout is 7, it needs to be BHSD or BSHD"},
 		{attend(q, k, v, ops.AttentionOptions{Bias: lens}), "CachedAttention: bias is given, it needs to be left out: the number of keys grows"},
-		{attend(q, k, v, ops.AttentionOptions{RoPE: &ops.RoPEOptions{Positions: lens}}), "CachedAttention: RoPE has positions or ranks, it needs neither: rows are turned by their place in the cache"},
-		{attend(q, k, v, ops.AttentionOptions{RoPE: &ops.RoPEOptions{RotaryDim: 9}}), "CachedAttention: rotary dim is 9, it needs to be from 0 to q's head size of 8"},
-		{attend(q, k, v, ops.AttentionOptions{QLens: lens}), "CachedAttention: qLens or kvLens is given, it does not take packed sequences"},
-		{attend(q, k, v, ops.AttentionOptions{Dropout: 0.1}), "CachedAttention: dropout is 0.1, it needs to be 0: a cache is for evaluation"},
+		{turned(q, k, v, ops.CachedAttentionOptions{RoPE: &ops.RoPEOptions{Positions: lens}}), "CachedAttention: RoPE has positions or ranks, it needs neither: rows are turned by their place in the cache"},
+		{turned(q, k, v, ops.CachedAttentionOptions{RoPE: &ops.RoPEOptions{RotaryDim: 9}}), "CachedAttention: rotary dim is 9, it needs to be from 0 to q's head size of 8"},
+		{attend(q, k, v, ops.AttentionOptions{Lengths: ops.Lengths{QLens: lens}}), "CachedAttention: qLens or kvLens is given, it does not take packed sequences"},
+		{attend(q, k, v, ops.AttentionOptions{Dropout: ops.Drop{P: 0.1}}), "CachedAttention: dropout is 0.1, it needs to be 0: a cache is for evaluation"},
 		{attend(q, k, v, ops.AttentionOptions{SoftCap: -1}), "CachedAttention: soft cap is -1, it needs to be positive, or 0 for none"},
 		{qkv(0, 64), "CachedAttentionQKV: heads is 0 and kvHeads is 2, each needs to be from 1 to 1048576"},
 		{qkv(4, 63), "CachedAttentionQKV: qkv has 63 columns, they need to be a multiple of heads + 2·kvHeads = 8"},
@@ -379,7 +382,7 @@ func TestCachedAttentionHasNoGradient(t *testing.T) {
 	}
 	g := gorgonia.NewGraph()
 	q := node(g, "q", tensor.Float32, 1, 1, 3, 4)
-	out := gorgonia.Must(ops.CachedAttention(q, q, q, cache, ops.AttentionOptions{}))
+	out := gorgonia.Must(ops.CachedAttention(q, q, q, cache, ops.CachedAttentionOptions{}))
 	loss := gorgonia.Must(ops.Sum(out))
 	if err := gorgonia.Let(q, tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 1, 3, 4))); err != nil {
 		t.Fatal(err)
@@ -411,7 +414,7 @@ func newCachedStep(t *testing.T, cache *ops.KVCache, batch, heads, d int, within
 		s.v = s.k
 	}
 	var err error
-	s.out, err = ops.CachedAttention(input(g, "q", s.q), input(g, "k", s.k), input(g, "v", s.v), cache, ops.AttentionOptions{})
+	s.out, err = ops.CachedAttention(input(g, "q", s.q), input(g, "k", s.k), input(g, "v", s.v), cache, ops.CachedAttentionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

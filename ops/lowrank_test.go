@@ -100,7 +100,7 @@ func (c changeCase) build(g *gorgonia.ExprGraph, dtype tensor.Dtype, together bo
 	other := x
 	if c.dropped {
 		x = gorgonia.Must(ops.RMSNorm(x, nil, ops.NormOptions{}))
-		other = gorgonia.Must(ops.Dropout(x, ops.DropoutOptions{P: 0.3, Seed: 5}))
+		other = gorgonia.Must(ops.Dropout(x, ops.DropoutOptions{Drop: ops.Drop{P: 0.3, Seed: 5}}))
 	}
 	weights, biases, changes := make(gorgonia.Nodes, layers), make(gorgonia.Nodes, layers), make([]ops.Change, layers)
 	for i, rank := range c.ranks {

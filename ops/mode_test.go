@@ -14,7 +14,7 @@ import (
 func TestModeDecidesDropout(t *testing.T) {
 	c := self
 	plain := c.expected()["out"]
-	c.o.Dropout, c.o.Seed = 0.5, 9
+	c.o.Dropout = ops.Drop{P: 0.5, Seed: 9}
 	atStep := c.expected()["out"] // of the step that all tests use
 	a := c.build(t, tensor.Float64)
 	m := a.tape(t)
@@ -38,7 +38,7 @@ func TestModeDecidesDropout(t *testing.T) {
 // the backward run has the mask of its forward run.
 func TestModeByDefault(t *testing.T) {
 	c := self
-	c.o.Dropout, c.o.Seed = 0.5, 9
+	c.o.Dropout = ops.Drop{P: 0.5, Seed: 9}
 	values := c.values()
 	counting, stepped := c.graphWithoutMode(t, values), c.graphWithoutMode(t, values)
 	for i := range uint32(3) {

@@ -48,7 +48,7 @@ func TestRecordedLengths(t *testing.T) {
 				lengths = gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(batch), gorgonia.WithName("lengths"))
 				set = func(list ...int) error { return gorgonia.Let(lengths, vector(list...)) }
 			}
-			out := gorgonia.Must(ops.FlashAttention(k, k, k, ops.AttentionOptions{KVLengths: lengths, Deterministic: true}))
+			out := gorgonia.Must(ops.FlashAttention(k, k, k, ops.AttentionOptions{Lengths: ops.Lengths{KVLengths: lengths}, Deterministic: true}))
 			dK := gorgonia.Must(one(gorgonia.Grad(gorgonia.Must(ops.Sum(out)), k)))
 			ops.Keep(out, dK)
 			machine := gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))
@@ -131,7 +131,7 @@ func TestRecordedCache(t *testing.T) {
 						t.Fatal(err)
 					}
 					x := gorgonia.Must(ops.Cast(feed.Node(g, "qkv"), dtype))
-					out := gorgonia.Must(ops.CachedAttentionQKV(x, heads, keyHeads, cache, ops.AttentionOptions{}))
+					out := gorgonia.Must(ops.CachedAttentionQKV(x, heads, keyHeads, cache, ops.CachedAttentionOptions{}))
 					out = gorgonia.Must(ops.Cast(out, tensor.Float32))
 					ops.Keep(out)
 					return side{cache, feed, out, gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))}

@@ -51,7 +51,7 @@ func TestLengthsAreReadAgain(t *testing.T) {
 		if computed {
 			lengths = gorgonia.Must(gorgonia.Reshape(input, tensor.Shape{2}))
 		}
-		out := gorgonia.Must(FlashAttention(x, x, x, AttentionOptions{KVLengths: lengths}))
+		out := gorgonia.Must(FlashAttention(x, x, x, AttentionOptions{Lengths: Lengths{KVLengths: lengths}}))
 		if _, err := gorgonia.Grad(gorgonia.Must(Sum(out)), x); err != nil {
 			t.Fatal(err)
 		}

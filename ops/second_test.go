@@ -54,7 +54,7 @@ func TestSecondDerivativesOfAttention(t *testing.T) {
 		"plain":                       attention(ops.AttentionOptions{}),
 		"causal, capped, with slopes": attention(ops.AttentionOptions{Causal: kernels.CausalBottomRight, SoftCap: 1.5, ALiBi: []float64{0.5, 0.1}}),
 		"dropped": func(leaf leaves) (*gorgonia.Node, error) {
-			y, err := attention(ops.AttentionOptions{Dropout: 0.3, Seed: 5})(leaf)
+			y, err := attention(ops.AttentionOptions{Dropout: ops.Drop{P: 0.3, Seed: 5}})(leaf)
 			ops.ModeOf(y.Graph()).Train(3)
 			return y, err
 		},
@@ -77,7 +77,7 @@ func TestSecondDerivativesOfAttention(t *testing.T) {
 		},
 		"packed": func(leaf leaves) (*gorgonia.Node, error) {
 			q, k, v := leaf("q", 6, 1, 2), leaf("k", 7, 1, 2), leaf("v", 7, 1, 2)
-			return ops.FlashAttention(q, k, v, ops.AttentionOptions{QLens: lengths(q, 0, 2, 5), KVLens: lengths(q, 0, 3, 7)})
+			return ops.FlashAttention(q, k, v, ops.AttentionOptions{Lengths: ops.Lengths{QLens: lengths(q, 0, 2, 5), KVLens: lengths(q, 0, 3, 7)}})
 		},
 		"the logsumexp": func(leaf leaves) (*gorgonia.Node, error) {
 			out, lse, err := ops.FlashAttentionLSE(leaf("q", 1, 1, 3, 2), leaf("k", 1, 1, 4, 2), leaf("v", 1, 1, 4, 1), ops.AttentionOptions{})

@@ -208,10 +208,10 @@ func (c *attention) describeOptions() (err error) {
 // modifies reports whether scores need more than a scale and a mask, which only some variants know.
 func (c *attention) modifies() bool { return c.changes() || c.Dropout.P > 0 }
 
-// changes reports whether something other than dropout does so. A scale that is not positive does:
+// changes reports whether something other than dropout does so. A negative scale does:
 // the variants that do not know it look for the greatest score before they scale.
 func (c *attention) changes() bool {
-	return c.changesByUser() || c.EffectiveScale() <= 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
+	return c.changesByUser() || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
 }
 
 // input is a tensor as kernels see it: itself, or memory into which convert copies it in the type

@@ -339,7 +339,7 @@ func (c *attention) program() string {
 
 // changesScores reports whether options of ours change the scores too.
 func (c *attention) changesScores() bool {
-	return c.EffectiveScale() <= 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
+	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
 }
 
 // gainsFit reports whether the derivatives of a user's score fit where backward kernels with tensor

@@ -103,7 +103,7 @@ func (f *bertFamily) read(c *config, vocab, first int) nn.EncoderConfig {
 		c.fail("field max_position_embeddings is %d, it needs to be more than the %d of padding", b.Context+first, first)
 	}
 	e := b.Model()
-	e.Block.Attention.Separate, e.Block.Attention.Options.Dropout = true, c.float("attention_probs_dropout_prob", 0.1)
+	e.Block.Attention.Separate, e.Block.Attention.Options.Dropout.P = true, c.float("attention_probs_dropout_prob", 0.1)
 	if c.has("classifier_dropout") {
 		p := c.float("classifier_dropout", 0)
 		e.Heads.Dropout = &p

@@ -23,7 +23,7 @@ func bloom(c *config, _ int) *architecture {
 	b := &d.Block
 	b.Hidden, b.Activation, b.Epsilon, d.EmbeddingNorm = 4*b.Attention.Dim, activations["gelu_new"], c.float("layer_norm_epsilon", 1e-5), true
 	b.Attention.Options.ALiBi = slopes(b.Attention.Heads)
-	b.Attention.Options.Dropout, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
+	b.Attention.Options.Dropout.P, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
 	needs(c, "apply_residual_connection_post_layernorm", false)
 	for _, name := range []string{
 		"slow_but_exact", // matters to 16 bits alone
@@ -85,7 +85,7 @@ func falcon(c *config, context int) *architecture {
 	case parallel:
 		b.Norms = nn.ParallelNorm
 	}
-	a.Options.Dropout, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
+	a.Options.Dropout.P, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
 	if c.bool("alibi", false) {
 		c.read["rope_parameters"] = true // is written, for no one to read
 		a.Options.ALiBi = slopes(a.Heads)
@@ -123,8 +123,8 @@ func mpt(c *config, _ int) *architecture {
 	if o := c.object("attn_config"); o != nil {
 		needs(o, "alibi_bias_max", 8.0) // the models' own code looks at it, transformers does not
 		a.Options.Scale = o.float("softmax_scale", 0)
-		a.Options.Dropout = o.float("attn_pdrop", 0)
-		b.Dropout = a.Options.Dropout
+		a.Options.Dropout.P = o.float("attn_pdrop", 0)
+		b.Dropout = a.Options.Dropout.P
 		needs(o, "attn_type", "multihead_attention")
 		needs(o, "alibi", true)
 		needs(o, "prefix_lm", false)

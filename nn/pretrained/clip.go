@@ -152,7 +152,7 @@ func (c *config) tower(u usualTowers, width, heads int) *towerOf {
 		Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: c.size("num_attention_heads", heads), Separate: true},
 		Hidden:    c.size("intermediate_size", 4*width), Activation: c.activation("hidden_act", u.activation), Epsilon: c.float("layer_norm_eps", u.epsilon),
 	}
-	b.Attention.Options.Dropout = c.float("attention_dropout", 0)
+	b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 	return &towerOf{dim: dim, c: nn.TowerConfig{Encoder: nn.EncoderConfig{Layers: c.layers("num_hidden_layers", 12), Block: b}}}
 }
 

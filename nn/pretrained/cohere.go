@@ -11,7 +11,7 @@ func readCohere(c *config) *decoder {
 	b.Norms, b.NormBias = nn.ParallelNorm, new(bool)
 	d.group(c, 0)
 	d.bias(c)
-	b.Attention.Options.Dropout = c.float("attention_dropout", 0)
+	b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 	d.LogitScale = c.positive("logit_scale", 0.0625)
 	return d
 }

@@ -32,7 +32,7 @@ func deberta(c *config, _ int) *architecture {
 		Hidden: c.size("intermediate_size", 6144), Activation: c.activation("hidden_act", "gelu"),
 		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-7), Dropout: c.float("hidden_dropout_prob", 0.1),
 	}.Model()
-	e.Block.Attention.Options.Dropout = c.float("attention_probs_dropout_prob", 0.1)
+	e.Block.Attention.Options.Dropout.P = c.float("attention_probs_dropout_prob", 0.1)
 	e.Text.NoPositions = !c.bool("position_biased_input", true)
 	if c.has("cls_dropout") {
 		p := c.float("cls_dropout", 0)

@@ -102,7 +102,7 @@ func readDecoder(c *config, u usual) *decoder {
 	if size := c.sizeOrNone("head_dim", u.headDim); size > 0 {
 		a.HeadDim = size
 	}
-	a.NoBias, a.Options.Dropout = true, c.float("attention_dropout", 0)
+	a.NoBias, a.Options.Dropout.P = true, c.float("attention_dropout", 0)
 	return d
 }
 

@@ -58,7 +58,7 @@ func readDeepSeek(c *config, context int) *decoder {
 	}
 	needs(c, "head_dim", a.Latent.Turned) // which it stands for
 	d.biases(c.bool("attention_bias", false), false)
-	a.Options.Dropout = c.float("attention_dropout", 0)
+	a.Options.Dropout.P = c.float("attention_dropout", 0)
 	needs(c, "moe_layer_freq", 1)
 	for _, name := range []string{"aux_loss_alpha", "ep_size", "seq_aux"} {
 		c.read[name] = true // of how it was trained

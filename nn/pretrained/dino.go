@@ -40,7 +40,7 @@ func dinov2(c *config, _ int) *architecture {
 			Hidden:    hidden, Activation: c.activation("hidden_act", "gelu"), Epsilon: c.float("layer_norm_eps", 1e-6), Scales: true,
 		},
 	}
-	e.Block.Attention.Options.Dropout = c.float("attention_probs_dropout_prob", 0)
+	e.Block.Attention.Options.Dropout.P = c.float("attention_probs_dropout_prob", 0)
 	needs(c, "hidden_dropout_prob", 0.0)
 	needs(c, "qkv_bias", true)
 	c.backbone()
@@ -121,7 +121,7 @@ func dinov3(c *config, _ int) *architecture {
 	if dim%(4*a.Heads) != 0 {
 		c.fail("field num_attention_heads is %d, a head needs a multiple of 4 of hidden_size, which is %d", a.Heads, dim)
 	}
-	a.Options.Dropout = c.float("attention_dropout", 0)
+	a.Options.Dropout.P = c.float("attention_dropout", 0)
 	mlpBias, gated := c.bool("mlp_bias", true), c.bool("use_gated_mlp", false)
 	e := nn.EncoderConfig{
 		Layers: c.layers("num_hidden_layers", 12), Patches: p, Grid: c.positive("rope_theta", 100),

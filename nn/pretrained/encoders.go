@@ -23,7 +23,7 @@ func distilBERT(c *config, _ int) *architecture {
 		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: 1e-12,
 	}.Model()
 	p, classified := c.float("dropout", 0.1), c.float("seq_classif_dropout", 0.2)
-	e.Dropout, e.Block.Attention.Separate, e.Block.Attention.Options.Dropout = p, true, c.float("attention_dropout", 0.1)
+	e.Dropout, e.Block.Attention.Separate, e.Block.Attention.Options.Dropout.P = p, true, c.float("attention_dropout", 0.1)
 	e.Block.NewMLP = func(s *nn.Scope, c nn.MLPConfig) nn.Layer {
 		mlp, drop := nn.NewMLP(s, c), nn.NewDropout(s.Sub("drop"), p)
 		return nn.LayerFunc(func(x nn.Tensor) nn.Tensor { return x.Through(mlp, drop) })

@@ -21,7 +21,7 @@ func gpt2(c *config, _ int) *architecture {
 	byLayer := c.bool("scale_attn_by_inverse_layer_idx", false)
 	headDim := float64(config.Dim) / float64(config.Heads)
 	config.Block = func(i int, b *nn.BlockConfig) {
-		b.Dropout, b.Attention.Options.Dropout = residual, attention
+		b.Dropout, b.Attention.Options.Dropout.P = residual, attention
 		if byLayer {
 			b.Attention.Options.Scale = 1 / (math.Sqrt(headDim) * float64(i+1))
 		}

@@ -19,7 +19,7 @@ func gptNeoX(c *config, context int) *architecture {
 	if c.bool("use_parallel_residual", true) {
 		b.Norms = nn.ParallelNorms
 	}
-	b.Attention.Options.Dropout, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
+	b.Attention.Options.Dropout.P, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
 	d.Dropout = b.Dropout
 	for _, name := range []string{"classifier_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob"} {
 		c.read[name] = true // of a head that is not read, or for no one to read
@@ -46,7 +46,7 @@ func gptJ(c *config, _ int) *architecture {
 	b.Activation, b.Epsilon = c.activation("activation_function", "gelu_new"), c.float("layer_norm_epsilon", 1e-5)
 	d.biases(false, true)
 	b.NormBias, b.Norms, d.HeadBias = &yes, nn.ParallelNorm, true
-	b.Attention.Options.Dropout, b.Dropout, d.Dropout = c.float("attn_pdrop", 0), c.float("resid_pdrop", 0), c.float("embd_pdrop", 0)
+	b.Attention.Options.Dropout.P, b.Dropout, d.Dropout = c.float("attn_pdrop", 0), c.float("resid_pdrop", 0), c.float("embd_pdrop", 0)
 	turned := c.sizeOrNone("rotary_dim", 64)
 	for i := range d.rope {
 		d.rope[i] = &ops.RoPEOptions{RotaryDim: turned, Interleaved: true}
@@ -69,7 +69,7 @@ func phi(c *config, context int) *architecture {
 	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "gelu_new"), c.float("layer_norm_eps", 1e-5)
 	b.Norms, d.HeadBias = nn.ParallelNorm, true
 	d.group(c, 0)
-	b.Attention.Options.Dropout, b.Dropout, d.Dropout = c.float("attention_dropout", 0), c.float("resid_pdrop", 0), c.float("embd_pdrop", 0)
+	b.Attention.Options.Dropout.P, b.Dropout, d.Dropout = c.float("attention_dropout", 0), c.float("resid_pdrop", 0), c.float("embd_pdrop", 0)
 	needs(c, "qk_layernorm", false)
 	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 10000), partial: 0.5, bands: true, context: context})
 	return d.architecture()
@@ -86,7 +86,7 @@ func stableLM(c *config, context int) *architecture {
 	if c.bool("use_parallel_residual", false) {
 		b.Norms = nn.ParallelNorm
 	}
-	b.Attention.Options.Dropout = c.float("attention_dropout", 0)
+	b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 	needs(c, "hidden_dropout", 0.0)
 	needs(c, "qk_layernorm", false)
 	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 10000), partial: 0.25, bands: true, context: context})
@@ -103,7 +103,7 @@ func starcoder2(c *config, context int) *architecture {
 	biased := c.bool("use_bias", true)
 	d.biases(biased, biased)
 	b.NormBias = &yes
-	b.Attention.Options.Dropout, b.Dropout, d.Dropout = c.float("attention_dropout", 0), c.float("residual_dropout", 0), c.float("embedding_dropout", 0)
+	b.Attention.Options.Dropout.P, b.Dropout, d.Dropout = c.float("attention_dropout", 0), c.float("residual_dropout", 0), c.float("embedding_dropout", 0)
 	d.turn(c, 10000, context)
 	d.slideAll(c.optionalSize("sliding_window"))
 	for _, name := range []string{"mlp_type", "norm_type", "attention_bias"} { // in the published configs, for no one to read

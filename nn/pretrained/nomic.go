@@ -32,7 +32,7 @@ func nomicBERT(c *config, context int) *architecture {
 	if a.HeadDim = c.optionalSize("head_dim"); a.HeadDim == 0 {
 		a.HeadDim = max(1, a.Dim/a.Heads)
 	}
-	a.NoBias, a.Separate, a.Options.Dropout = true, true, c.float("attention_probs_dropout_prob", 0)
+	a.NoBias, a.Separate, a.Options.Dropout.P = true, true, c.float("attention_probs_dropout_prob", 0)
 	p := &ropeProblem{headDim: a.HeadDim, theta: c.float("rope_theta", 1000), partial: 1, trained: e.Text.Context, context: context}
 	rope := c.rope("", p)
 	if a.RoPE = &rope; p.holds > 0 {

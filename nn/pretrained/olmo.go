@@ -13,7 +13,7 @@ func olmo(c *config, context int) *architecture {
 	d.Block.NewNorm = func(*nn.Scope, nn.NormConfig) nn.Layer { return nn.LayerFunc(nn.Tensor.LayerNorm) }
 	d.group(c, 0)
 	d.bias(c)
-	d.Block.Attention.Options.Dropout = c.float("attention_dropout", 0)
+	d.Block.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 	if c.has("clip_qkv") {
 		c.fail("field clip_qkv is %s, only null is supported", c.fields["clip_qkv"])
 	}

@@ -20,7 +20,7 @@ func opt(c *config, _ int) *architecture {
 	if !c.bool("do_layer_norm_before", true) {
 		b.Norms = nn.PostNorm
 	}
-	b.Dropout, b.Attention.Options.Dropout = c.float("dropout", 0.1), c.float("attention_dropout", 0)
+	b.Dropout, b.Attention.Options.Dropout.P = c.float("dropout", 0.1), c.float("attention_dropout", 0)
 	d.Dropout = b.Dropout
 	if size := c.sizeOrNone("word_embed_proj_dim", b.Attention.Dim); size != b.Attention.Dim && size != 0 {
 		c.fail("field word_embed_proj_dim is %d, it needs to be hidden_size, which is %d", size, b.Attention.Dim)

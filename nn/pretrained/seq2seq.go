@@ -46,7 +46,7 @@ func t5(c *config, context int) *architecture {
 		Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: heads, HeadDim: size, NoBias: true, Separate: true},
 		Hidden:    hidden, RMSNorm: true, Epsilon: c.float("layer_norm_epsilon", 1e-6), Dropout: dropout, MLPDropout: dropout,
 	}
-	block.Attention.Options.Scale, block.Attention.Options.Dropout = 1, dropout
+	block.Attention.Options.Scale, block.Attention.Options.Dropout.P = 1, dropout
 	proj, usual := c.string("feed_forward_proj", "relu"), ""
 	switch proj {
 	case "relu":
@@ -144,7 +144,7 @@ func (c *config) fairseq(class string, layers, heads, hidden, dim int) *sides {
 			Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: c.size(side+"_attention_heads", heads), Separate: true},
 			Hidden:    c.size(side+"_ffn_dim", hidden), Activation: c.activation("activation_function", "gelu"), Norms: nn.PostNorm, Dropout: dropout, MLPDropout: inner,
 		}
-		b.Attention.Options.Dropout = c.float("attention_dropout", 0)
+		b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 		needs(c, side+"_layerdrop", 0.0)
 		return b
 	}

@@ -19,7 +19,7 @@ func vit(c *config, _ int) *architecture {
 	config.Patch = p.Patch
 	attention := c.float("attention_probs_dropout_prob", 0)
 	config.Block = func(_ int, b *nn.BlockConfig) {
-		b.Attention.Separate, b.Attention.Options.Dropout = true, attention
+		b.Attention.Separate, b.Attention.Options.Dropout.P = true, attention
 	}
 	needs(c, "qkv_bias", true)
 	needs(c, "pooler_act", "tanh")

@@ -91,7 +91,6 @@ var (
 	Sinks         = Option{"sinks", func(o *settings) { o.sinks = true }}
 	Scale         = Option{"scale", func(o *settings) { o.Scale = 0.7 }} // scores of about ±6: a peaked softmax
 	NegativeScale = Option{"scale<0", func(o *settings) { o.Scale = -0.1 }}
-	ZeroScale     = Option{"scale=0", func(o *settings) { o.ZeroScale = true }}
 	DLSE          = Option{"dlse", func(o *settings) { o.dLSE = true }} // the logsumexp is used, so has a gradient
 	Dropout       = DropoutOf(0.2)
 )
@@ -155,7 +154,7 @@ func OptionSets() [][]Option {
 		{Causal, WindowOf(50, 0)}, {CausalTopLeft, WindowOf(20, 20)},
 		{BiasOver("HQ"), Causal, Dropout}, {ALiBi, SoftCap}, {Sinks, WindowOf(31, 31)},
 		{Causal, ALiBi, DLSE}, {Sinks, DLSE, Causal}, {SoftCap, BiasOver("BH"), DLSE},
-		{ZeroScale}, {ZeroScale, Causal, Sinks}, {ZeroScale, WindowOf(31, 9), ALiBi, Dropout},
+		{NegativeScale, DLSE}, {NegativeScale, Causal, Sinks}, {NegativeScale, WindowOf(31, 9), ALiBi, Dropout},
 		{Causal, WindowOf(100, -1), SoftCap, ALiBi, BiasOver("BHQ"), Sinks, Dropout, DLSE},
 	}
 }
@@ -235,7 +234,7 @@ func EmptyCases() []Case {
 			}
 			c.KeyHeads = 0
 		}
-		for _, options := range [][]Option{{Plain}, {Causal, Sinks, DLSE}, {BiasOver("BHQ"), Dropout}, {RowBiasOver("H"), ALiBi}, {ZeroScale, WindowOf(3, 3), BiasOver("Q"), SoftCap}} {
+		for _, options := range [][]Option{{Plain}, {Causal, Sinks, DLSE}, {BiasOver("BHQ"), Dropout}, {RowBiasOver("H"), ALiBi}, {NegativeScale, WindowOf(3, 3), BiasOver("Q"), SoftCap}} {
 			c.Options = options
 			list = append(list, c)
 		}
