@@ -92,12 +92,11 @@ type Loop struct {
 	graphs   map[graphKey]*graph // for batches of all shapes that came, training among them
 
 	progress
+	health
 	survival
 	reports
 	course   course
 	memory   memory
-	weights  weightState
-	badSteps int     // steps in a row whose loss was not finite, the last one among them
 	slowest  slowest // of the ranks
 	newMasks bool    // AllowNewMasks was called
 }
@@ -121,6 +120,12 @@ type progress struct {
 	bestLoss  float64
 	bestStep  int
 	resumed   bool
+}
+
+// health is what is known of the weights.
+type health struct {
+	weights  weightState
+	badSteps int // steps in a row whose loss was not finite, the last one among them
 }
 
 // weightState says what the weights are good for.

@@ -103,6 +103,17 @@ func (l line) usual() (line, error) {
 	return l, nil
 }
 
+// pack gives the batches to train on and those to validate on, with sequences that lie end to end.
+func (c *corpus) pack(s settings) (training, validation *data.DocumentBatches, err error) {
+	if training, err = data.Pack(c.training, s.Batch, s.Context, s.Seed); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", s.Data, err)
+	}
+	if validation, err = data.Pack(c.validation, s.Batch, s.Context, s.Seed); err != nil {
+		return nil, nil, fmt.Errorf("%s, the part to validate on: %w", s.Data, err)
+	}
+	return training, validation, nil
+}
+
 func readCorpus(s settings, folder string) (*corpus, error) {
 	c := &corpus{questions: map[*int]string{}}
 	var err error

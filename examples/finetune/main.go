@@ -19,7 +19,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -30,8 +29,6 @@ import (
 	"github.com/stheno-ml/stheno/nn/pretrained"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
-	"github.com/stheno-ml/stheno/train/checkpoint"
-	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/watch"
 	"github.com/stheno-ml/stheno/train/watch/page"
@@ -75,30 +72,18 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// Sequences lie end to end in a batch.
-	batches, err := data.Pack(corpus.training, s.Batch, s.Context, s.Seed)
+	batches, validation, err := corpus.pack(s)
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.Data, err)
-	}
-	validation, err := data.Pack(corpus.validation, s.Batch, s.Context, s.Seed)
-	if err != nil {
-		return fmt.Errorf("%s, the part to validate on: %w", s.Data, err)
+		return err
 	}
 	if s.Steps == 0 {
 		s.Steps = max(1, int(s.Epochs*float64(batches.Count())/float64(s.Batch)))
 	}
-	_, err = os.Stat(s.out)
-	isNew := errors.Is(err, fs.ErrNotExist)
-	folders, err := checkpoint.Open(filepath.Join(s.out, "checkpoints"), 2)
+	folders, closeFolders, err := s.openCheckpoints()
 	if err != nil {
-		return fmt.Errorf("-out: %w", err)
+		return err
 	}
-	defer func() {
-		folders.Close()
-		if isNew && !s.hasCheckpoints() { // nothing stays of a run that never started
-			os.RemoveAll(s.out)
-		}
-	}()
+	defer closeFolders()
 
 	before, err := newAuthor(model, corpus, s)
 	if err != nil {
@@ -143,6 +128,11 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		fmt.Fprintf(out, "Stopped after step %d. To go on: go run ./examples/finetune -resume -out %s\n", end.Done, s.out)
 		return nil
 	}
+	return finish(ctx, s, model, corpus, out)
+}
+
+// finish saves what was learnt and shows what the model writes now.
+func finish(ctx context.Context, s settings, model *pretrained.Model, corpus *corpus, out io.Writer) error {
 	if err := save(model, s, out); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -156,6 +157,22 @@ func parse(args []string, screen io.Writer) (settings, error) {
 		return s, fmt.Errorf("-out %s holds a run already: -resume goes on with it, another -out begins a new one", s.out)
 	}
 	return s, s.absolute()
+}
+
+// openCheckpoints opens the folders of checkpoints in -out. Nothing stays of a run that never
+// started once they are closed.
+func (s settings) openCheckpoints() (folders *checkpoint.Folder, closeFolders func(), err error) {
+	_, err = os.Stat(s.out)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if folders, err = checkpoint.Open(filepath.Join(s.out, "checkpoints"), 2); err != nil {
+		return nil, nil, fmt.Errorf("-out: %w", err)
+	}
+	return folders, func() {
+		folders.Close()
+		if isNew && !s.hasCheckpoints() {
+			os.RemoveAll(s.out)
+		}
+	}, nil
 }
 
 // hasCheckpoints reports whether a run has begun in -out.

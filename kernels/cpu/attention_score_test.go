@@ -138,7 +138,7 @@ func TestAttentionScoresNonFinite(t *testing.T) {
 			if n++; leftOut(n) {
 				continue
 			}
-			c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 210, Sk: 230, D: 24, Dv: 17, Options: options, Seed: uint64(n), Slack: 2}
+			c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 210, Sk: 230, D: 24, Dv: 17, Options: options, Seed: uint64(n), Checked: Checked{Slack: 2}}
 			p := New[float32](c)
 			target := []kernels.Tensor{p.Q, p.K, p.V, p.DO}[in]
 			p.Plant(target, value, 0, n%target.Shape[1], n*31%target.Shape[2], n*7%target.Shape[3])
@@ -157,7 +157,7 @@ func TestAttentionRandomScores(t *testing.T) {
 		if leftOut(n) {
 			continue
 		}
-		c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 53 + 2*n, Sk: 170 - 2*n, D: 16, Dv: 20, Options: []Option{RandomRules(uint64(n))}, Seed: uint64(n), Slack: 4}
+		c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 53 + 2*n, Sk: 170 - 2*n, D: 16, Dv: 20, Options: []Option{RandomRules(uint64(n))}, Seed: uint64(n), Checked: Checked{Slack: 4}}
 		runLevels[float64](t, c)
 		run[float32](t, c)
 	}

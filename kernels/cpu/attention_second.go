@@ -302,19 +302,23 @@ func (k *second[T]) finishQueries(q *secondQueries[T], s kernels.Sequence, h int
 // secondScratch is what a worker needs for itself.
 type secondScratch[T kernels.Float] struct {
 	memory *workspace
-	// Tiles, the first of which become others as they are computed:
-	// scores → P, dP → dS, t → r → P·(r − R), y → G → M.
-	scores, dP, t, y      rows[T]
-	slope, bend           rows[T] // c and c'
-	first, curve          rows[T] // f' and f''
-	weights               rows[T] // P·f'
-	m, l, rowSums         []T     // of the online softmax
+	secondTiles[T]
+	m, l, rowSums         []T // of the online softmax
 	sums                  rows[T]
 	means, shifts, scales []T // a vector for each row
 	dk, dv                rows[T]
 	factor                []T
 	points                *pointScratch[T]
 	shown                 []bool // of a block, where a NaN must not spread
+}
+
+// secondTiles are the values of a block's pairs. The first become others as they are computed:
+// scores → P, dP → dS, t → r → P·(r − R), y → G → M.
+type secondTiles[T kernels.Float] struct {
+	scores, dP, t, y rows[T]
+	slope, bend      rows[T] // c and c'
+	first, curve     rows[T] // f' and f''
+	weights          rows[T] // P·f'
 }
 
 const secondSums = 4 // Σ of dP, of r, of dP·r + y; and one unused, for whole vectors

@@ -377,7 +377,7 @@ func TestAttentionNonFinite(t *testing.T) {
 					continue
 				}
 				c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: length[0], Sk: length[1], D: 24, Dv: 17, Options: mask, Seed: uint64(n),
-					Slack: 2} // it is about rows that are finite, and these problems are small
+					Checked: Checked{Slack: 2}} // it is about rows that are finite, and these problems are small
 				if (m+l+in)%3 == 0 {
 					c.QLens, c.KVLens = PackedLens(c.Seed, 3, c.Sq, c.Sk)
 				}
@@ -396,7 +396,7 @@ func TestAttentionNonFinite(t *testing.T) {
 // hard is a problem with several tiles in each direction, shared key heads, and a bias whose
 // gradient is summed over batch and heads.
 func hard(options ...Option) Case {
-	return Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 333, D: 40, Dv: 56, Seed: 9, Rows: 1,
+	return Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 333, D: 40, Dv: 56, Seed: 9, Checked: Checked{Rows: 1},
 		Options: append(options, Causal, Sinks, DLSE)}
 }
 
@@ -694,7 +694,7 @@ func TestAttentionOfLargeScores(t *testing.T) {
 // Rows of NaN stay so whatever is dropped of them: here each has one key, and the reference and the
 // kernels agree on O.
 func TestAttentionDropsNoNaN(t *testing.T) {
-	c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 40, Sk: 1, D: 8, Dv: 8, Options: []Option{DropoutOf(0.5)}, Slack: 2}
+	c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 40, Sk: 1, D: 8, Dv: 8, Options: []Option{DropoutOf(0.5)}, Checked: Checked{Slack: 2}}
 	p := New[float32](c)
 	for row := range c.Sq {
 		p.Plant(p.Q, math.NaN(), 0, 1, row, 0)
@@ -711,7 +711,7 @@ func TestAttentionDropsNoNaN(t *testing.T) {
 // everything, whose gradient is that of the logsumexp.
 func TestAttentionOfLargeSinks(t *testing.T) {
 	for _, sink := range []float64{math.Inf(1), math.NaN(), 3e38, 1e8, 12345678, -12345678, -1e8, -3e38, math.Inf(-1)} {
-		c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 20, Sk: 30, D: 8, Dv: 8, Options: []Option{Causal, SinksOf(sink), DLSE}, Slack: 2}
+		c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 20, Sk: 30, D: 8, Dv: 8, Options: []Option{Causal, SinksOf(sink), DLSE}, Checked: Checked{Slack: 2}}
 		run64, run32 := New[float64](c), New[float32](c)
 		checkLevels(t, run32)
 		if math.Abs(sink) < math.MaxFloat32 {

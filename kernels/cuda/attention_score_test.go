@@ -117,7 +117,7 @@ func TestMasksWithHoles(t *testing.T) {
 func TestAttentionRandomScores(t *testing.T) {
 	compiles(t)
 	for n := range 6 {
-		c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 53 + n, Sk: 170 - n, D: 16, Dv: 20, Options: []Option{RandomRules(uint64(n))}, Seed: uint64(n), Slack: 4}
+		c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 53 + n, Sk: 170 - n, D: 16, Dv: 20, Options: []Option{RandomRules(uint64(n))}, Seed: uint64(n), Checked: Checked{Slack: 4}}
 		arithmetics[4].beside(t, c) // float32
 	}
 }

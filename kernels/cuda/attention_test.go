@@ -385,7 +385,7 @@ func TestAttentionOfLargeSinks(t *testing.T) {
 		arithmetic{name: "bfloat16 beside float32", half: kernels.BF16, rounding: bf16Rounding, wide: true},
 		arithmetic{name: "float16 beside float32 on any device", half: kernels.F16, rounding: f16Rounding, wide: true, anyDevice: true}) {
 		for n, sink := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e8, -1e8, 12345678, -12345678, 3e38, -3e38} {
-			c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 70, Sk: 90, D: 64, Dv: 64, Options: []Option{Causal, SinksOf(sink), DLSE}, Slack: 2, Seed: uint64(n)}
+			c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 70, Sk: 90, D: 64, Dv: 64, Options: []Option{Causal, SinksOf(sink), DLSE}, Checked: Checked{Slack: 2}, Seed: uint64(n)}
 			if (n+m)%2 == 1 {
 				c.D, c.Dv = 128, 128
 			}

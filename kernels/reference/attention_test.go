@@ -200,7 +200,7 @@ func TestPackedSequencesAreAlone(t *testing.T) {
 // The chosen rows are what the whole problem has there; of a dO that is zero elsewhere, they make
 // all gradients.
 func TestChosenRows(t *testing.T) {
-	c := attentiontest.Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 17, Sk: 13, D: 4, Dv: 3, Rows: 4, Seed: 5,
+	c := attentiontest.Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 17, Sk: 13, D: 4, Dv: 3, Checked: attentiontest.Checked{Rows: 4}, Seed: 5,
 		Options: []attentiontest.Option{attentiontest.DLSE, attentiontest.BiasOver("Q"), attentiontest.Sinks}}
 	p := attentiontest.New[float64](c)
 	rows := func(sequence, head, row int) bool {

@@ -20,16 +20,20 @@ type hfDecoderJSON struct {
 	Prefix        string
 	Suffix        string
 	Cleanup       bool
-	Replacement   string
-	PrependScheme string `json:"prepend_scheme"`
 	PadToken      string `json:"pad_token"`
 	WordDelimiter string `json:"word_delimiter_token"`
-	Split         *bool
-	StrRep        string `json:"str_rep"`
+	TrimOffsets   bool   `json:"trim_offsets"`
+	UseRegex      bool   `json:"use_regex"`
+	hfSpacesJSON
+}
 
-	AddPrefixSpace *bool `json:"add_prefix_space"`
-	TrimOffsets    bool  `json:"trim_offsets"`
-	UseRegex       bool  `json:"use_regex"`
+// hfSpacesJSON says what stands for spaces, as Metaspace has it.
+type hfSpacesJSON struct {
+	Replacement    string
+	PrependScheme  string `json:"prepend_scheme"`
+	Split          *bool
+	StrRep         string `json:"str_rep"`
+	AddPrefixSpace *bool  `json:"add_prefix_space"`
 }
 
 func (d *hfDecoderJSON) decoder() (hfDecoder, error) {

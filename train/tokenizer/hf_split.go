@@ -18,16 +18,12 @@ type hfSplitterJSON struct {
 	Behavior      string
 	Invert        bool
 
-	AddPrefixSpace *bool  `json:"add_prefix_space"`
-	TrimOffsets    bool   `json:"trim_offsets"`
-	UseRegex       *bool  `json:"use_regex"`
-	Individual     bool   `json:"individual_digits"`
-	Replacement    string // of spaces, by Metaspace
-	StrRep         string `json:"str_rep"`
-	PrependScheme  string `json:"prepend_scheme"`
-	Split          *bool
-	Delimiter      string
-	Length         *int
+	hfSpacesJSON
+	TrimOffsets bool  `json:"trim_offsets"`
+	UseRegex    *bool `json:"use_regex"`
+	Individual  bool  `json:"individual_digits"`
+	Delimiter   string
+	Length      *int
 }
 
 // bytes reports whether the model sees bytes: the last step is ByteLevel.

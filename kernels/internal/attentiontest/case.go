@@ -25,7 +25,12 @@ type Case struct {
 	Layout                 Layout
 	Options                []Option
 	Seed                   uint64
+	Checked
+}
 
+// Checked says how much of a case is compared with the definition. Its zero value compares all, by
+// the criterion itself.
+type Checked struct {
 	// Rows bounds the price of checking: when it is not 0, about so many rows of each head have a
 	// gradient, and the outputs of these rows alone are compared. All gradients are compared in
 	// full.

@@ -57,7 +57,7 @@ func write[T kernels.Float](t kernels.Tensor, list []float64) {
 func TestCheckAcceptsTheReference(t *testing.T) {
 	for n, options := range OptionSets() {
 		for layout := BHSD; layout <= Broadcast; layout++ {
-			c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 9, Sk: 9, D: 5, Dv: 5, Layout: layout, Options: options, Seed: uint64(n), Rows: n % 5}
+			c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 9, Sk: 9, D: 5, Dv: 5, Layout: layout, Options: options, Seed: uint64(n), Checked: Checked{Rows: n % 5}}
 			var o settings
 			for _, option := range options {
 				option.set(&o)
@@ -147,7 +147,7 @@ func TestCheckRounded(t *testing.T) {
 	exact := func(x float32) float32 { return x }
 	coarse := func(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ 0xffff) }
 	for n, options := range OptionSets() {
-		c := Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 9, Sk: 12, D: 5, Dv: 6, Options: options, Seed: uint64(n), Slack: 2}
+		c := Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 9, Sk: 12, D: 5, Dv: 6, Options: options, Seed: uint64(n), Checked: Checked{Slack: 2}}
 		if n%3 == 0 {
 			c.QLens, c.KVLens = []int{0, 4, 9}, []int{0, 7, 12}
 		}

@@ -17,16 +17,21 @@ type Problem[T kernels.Float] struct {
 	kernels.Attention
 	DO, DLSE kernels.Tensor // DLSE is left out unless the case has [DLSE]
 
-	O, LSE, Delta         kernels.Tensor
-	DQ, DK, DV            kernels.Tensor
-	DBias, DSinks         kernels.Tensor
-	DTables               []kernels.Tensor
+	Outputs
 	inputs, outputs       []*buffer[T]
 	inputsBefore          [][]T
 	expected              *expected                          // nil until the first Check
 	chosen                func(sequence, head, row int) bool // nil: all
 	random                *rand.Rand
 	rowSequence, rowOfSeq []int // of each row of the length axis, when sequences are packed
+}
+
+// Outputs is where the kernels write.
+type Outputs struct {
+	O, LSE, Delta kernels.Tensor
+	DQ, DK, DV    kernels.Tensor
+	DBias, DSinks kernels.Tensor
+	DTables       []kernels.Tensor
 }
 
 // New gives a case random values, of about unit variance.

@@ -24,13 +24,17 @@ type sampling struct {
 	Stream           bool           `json:"stream"`
 	StreamOptions    *streamOptions `json:"stream_options"`
 
+	added
+	unsupported
+	ignored
+}
+
+// added are fields that servers of open models take and OpenAI's does not.
+type added struct {
 	TopK              *int     `json:"top_k"`
 	MinP              *float64 `json:"min_p"`
 	RepetitionPenalty *float64 `json:"repetition_penalty"`
 	StopTokenIDs      []int    `json:"stop_token_ids"`
-
-	unsupported
-	ignored
 }
 
 type streamOptions struct {
