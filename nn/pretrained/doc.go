@@ -47,8 +47,8 @@
 //
 // # A model of one's own
 //
-// [NewGPT2] makes a Model of an nn.NewGPT that was trained from scratch, so that [Model.Save]
-// writes it as a folder of transformers; tokenizer.WriteHuggingFace writes its tokenizer.
+// [NewModel] makes a Model of a GPT or Llama that was trained from scratch, so that [Model.Save]
+// writes it as a folder of transformers. tokenizer.WriteFolder writes its tokenizer there.
 //
 // # Fine-tuning
 //

@@ -2,8 +2,12 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // object is one of a tokenizer.json.
@@ -19,6 +23,42 @@ func WriteHuggingFace(w io.Writer, t Tokenizer) error {
 	}
 	if _, err := w.Write(append(content, '\n')); err != nil {
 		return fmt.Errorf("WriteHuggingFace: %w", err)
+	}
+	return nil
+}
+
+// WriteFolder writes the tokenizer of a model's folder as transformers' AutoTokenizer and [Open]
+// read it: tokenizer.json by [WriteHuggingFace], and a tokenizer_config.json that says how to use
+// it. A *GPT2 that has [EndOfText] ends texts with it. The folder needs to be there.
+func WriteFolder(folder string, t Tokenizer) error {
+	if err := writeFolder(folder, t); err != nil {
+		return fmt.Errorf("WriteFolder: %w", err)
+	}
+	return nil
+}
+
+func writeFolder(folder string, t Tokenizer) error {
+	content, err := huggingFaceJSON(t)
+	if err != nil {
+		return err
+	}
+	config := object{"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false}
+	if gpt2, ok := t.(*GPT2); ok && gpt2.endOfText >= 0 {
+		config["bos_token"], config["eos_token"] = EndOfText, EndOfText
+	}
+	settings, err := json.MarshalIndent(config, "", "  ")
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string][]byte{"tokenizer.json": content, "tokenizer_config.json": settings} {
+		file, err := plainfile.CreateOwn(filepath.Join(folder, name))
+		if err != nil {
+			return err
+		}
+		_, err = file.Write(append(text, '\n'))
+		if err := errors.Join(err, file.Close()); err != nil {
+			return err
+		}
 	}
 	return nil
 }
