@@ -116,6 +116,7 @@ func (r *run) sayNext(steps int, wrote bool) {
 		{"more text", r.command("-sample " + prompt)},
 		{"train on", r.command(fmt.Sprintf("-resume -steps %d", 2*steps))},
 		{"a text of yours", "go run ./examples/transformer -data FILE"},
+		{"for transformers", r.command("-export FOLDER")},
 		{"the losses", r.file("loss.png")},
 		{"every number", r.file("log.jsonl") + ", or tensorboard --logdir " + r.file("tensorboard")},
 	}
@@ -124,7 +125,7 @@ func (r *run) sayNext(steps int, wrote bool) {
 	}
 	fmt.Println()
 	for _, line := range lines {
-		fmt.Printf("%-15s  %s\n", line[0], line[1])
+		fmt.Printf("%-16s  %s\n", line[0], line[1])
 	}
 }
 

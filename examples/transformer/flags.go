@@ -29,6 +29,7 @@ type options struct {
 	topK        int
 	topP        float64
 	weights     string // what they are kept in while writing; empty for float32
+	export      string // the folder that a model is written to; empty for none
 	yes         bool   // to a training of days
 	place       train.PlaceConfig
 	page        page.Address    // where a browser sees the run; empty for nowhere
@@ -40,7 +41,7 @@ type options struct {
 
 // groups are the flags as help shows them.
 var groups = []cli.Group{
-	{Title: "where", Flags: []string{"data", "out", "resume", "best", "new-masks"}},
+	{Title: "where", Flags: []string{"data", "out", "resume", "best", "new-masks", "export"}},
 	{Title: "text", Flags: []string{"sample", "length", "temperature", "top-k", "top-p", "weights"}},
 	{Title: "model", Flags: []string{"preset", "recipe", "layers", "heads", "dim", "context", "dropout", "compute"}},
 	{Title: "tokens", Flags: []string{"bpe", "vocab", "merges"}},
@@ -58,6 +59,7 @@ var uses = []string{
 	"go run ./examples/transformer -serve                      seen in a browser",
 	"go run ./examples/transformer -sample 'func main'         text by the newest run",
 	"go run ./examples/transformer -resume -steps 2600         more steps for the newest run",
+	"go run ./examples/transformer -export mygpt               the newest run for Python's transformers",
 }
 
 // otherNames are names of flags in other programs.
@@ -69,7 +71,7 @@ var otherNames = map[string]string{
 	"prompt": "sample", "generate": "sample", "continue": "resume", "output": "out", "dir": "out", "folder": "out", "wd": "decay",
 	"weight-decay": "decay", "grad-clip": "clip", "grad-accum": "accumulation", "temp": "temperature", "tokens": "length",
 	"max-tokens": "length", "dtype": "compute", "precision": "compute", "cuda": "device", "gpu": "device", "vocab-size": "bpe",
-	"warmup-steps": "warmup", "model": "preset", "size": "preset", "random-seed": "seed", "n": "length", "force": "yes", "y": "yes",
+	"save": "export", "save-pretrained": "export", "warmup-steps": "warmup", "model": "preset", "size": "preset", "random-seed": "seed", "n": "length", "force": "yes", "y": "yes",
 }
 
 // speaking are the flags that go with -sample; the others belong to training.
@@ -89,7 +91,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	flags.String("preset", auto, "sizes to begin with: "+presetNames()+"; auto is "+onGPU+" where there is a GPU, and "+onCPU+" elsewhere")
-	flags.StringVar(&o.out, "out", "", "folder for checkpoints, logs and curve (default: a new one in runs; for -resume and -sample the newest there)")
+	flags.StringVar(&o.out, "out", "", "folder for checkpoints, logs and curve (default: a new one in runs; for -resume, -sample and -export the newest there)")
 	flags.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in -out")
 	flags.BoolVar(&o.best, "best", false, "with -resume: go on from the best checkpoint in place of the last")
 	flags.BoolVar(&o.newMasks, "new-masks", false, "with -resume: go on though an older program drew other dropout masks")
@@ -99,6 +101,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
 	flags.Float64Var(&o.topP, "top-p", 0.9, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.weights, "weights", "", "with -sample: keep weights in bfloat16 or float16, which a large model writes twice as fast with")
+	flags.StringVar(&o.export, "export", "", "write the model of the best checkpoint in -out, and its tokenizer, to this `folder` for Python's transformers, instead of training")
 	flags.BoolVar(&o.yes, "yes", false, "train on a CPU even if it takes days")
 	flags.Var(&o.page, "serve", "show the run in a browser of this machine, at "+string(page.DefaultAddress)+", or at a `host:port` by -serve=host:port")
 	o.place.Flags(flags)
@@ -129,7 +132,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 		})
 	}
 	o.place.SharedFiles = o.place.Shard != train.ShardNothing // the folder of a run
-	if err := o.validate(o.given); err != nil || o.resume || o.sample {
+	if err := o.validate(o.given); err != nil || o.resume || o.sample || o.export != "" {
 		return s, o, err // a run that exists has settings, to be checked when they are known
 	}
 	s.complete(o.given)
@@ -185,11 +188,16 @@ func register(flags *flag.FlagSet, s *settings) {
 
 func (o options) validate(given map[string]bool) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if o.sample && !o.resume && !slices.Contains(speaking, name) {
+		if o.export != "" && name != "export" && name != "out" {
+			return fmt.Errorf("-%s is given with -export, which goes with -out alone", name)
+		}
+		if o.sample && o.export == "" && !o.resume && !slices.Contains(speaking, name) {
 			return fmt.Errorf("-%s belongs to training, -sample goes with -%s", name, strings.Join(speaking[1:], ", -"))
 		}
 	}
 	switch {
+	case given["export"] && o.export == "":
+		return errors.New("-export is empty, it needs to be a folder")
 	case o.resume && given["preset"]:
 		return errors.New("-preset is given with -resume, which goes on with the sizes of the run")
 	case o.best && !o.resume:

@@ -5,8 +5,8 @@
 //
 // It is also the tutorial: this file is what a training program needs, from top to bottom.
 // flags.go and settings.go are what one can ask for, corpus.go finds the text, author.go writes,
-// run.go is the folder that results go to, end.go tells what came of it, stop.go listens to
-// signals.
+// run.go is the folder that results go to, end.go tells what came of it, export.go writes a model
+// for transformers, stop.go listens to signals.
 //
 // It runs on a CPU, a GPU, which trains a larger one in its minute, or several: -gpus 8 trains on
 // those of this machine, and torchrun, Slurm, Kubernetes or Open MPI start it on many. With -share
@@ -50,8 +50,8 @@ func main() {
 // process of this program.
 func start(ctx context.Context, s settings, o options) error {
 	return o.place.Run(ctx, func(ctx context.Context, place *train.Place) error {
-		if o.sample {
-			return speak(ctx, place, s, o)
+		if o.sample || o.export != "" {
+			return use(ctx, place, s, o)
 		}
 		return learn(ctx, place, s, o)
 	})

@@ -226,9 +226,9 @@ func (r *run) keepTokenizer() error {
 	return nil
 }
 
-// speak writes text by the best checkpoint of a run, and says which it is. The newest run that can
-// be read writes where none is named.
-func speak(ctx context.Context, place *train.Place, s settings, o options) error {
+// use writes text by the best checkpoint of a run, or exports it, and says which it is. Where no
+// run is named it is the newest that can be read.
+func use(ctx context.Context, place *train.Place, s settings, o options) error {
 	folders := []string{o.out}
 	if o.out == "" {
 		folders = allRuns()
@@ -247,6 +247,9 @@ func speak(ctx context.Context, place *train.Place, s settings, o options) error
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "By %s, step %d:\n", folder, c.Step)
+		if o.export != "" {
+			return own.export(o.export, t, c)
+		}
 		o.explicit(&own)
 		return write(ctx, place, own, o, t, c)
 	}

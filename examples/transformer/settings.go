@@ -109,14 +109,20 @@ func (s settings) withDefaults() settings {
 // computeTypes are the types of activations by name.
 var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "tf32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
 
-// gpt is the shape that nanoGPT has, no biases and an exact GELU, with the changes of the recipe.
-func (s settings) gpt(scope *nn.Scope, vocab int) *nn.LanguageModel {
+// config is the shape that nanoGPT has, no biases and an exact GELU, with the changes of the
+// recipe.
+func (s settings) config(vocab int) nn.LanguageModelConfig {
 	c := nn.GPTConfig{
 		Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
 		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf,
 	}.Model()
 	s.Recipe.change(&c)
-	return nn.NewLanguageModel(scope.Compute(computeTypes[s.Compute]), c)
+	return c
+}
+
+// gpt is the model.
+func (s settings) gpt(scope *nn.Scope, vocab int) *nn.LanguageModel {
+	return nn.NewLanguageModel(scope.Compute(computeTypes[s.Compute]), s.config(vocab))
 }
 
 // precision is how exact products of float32 need to be.

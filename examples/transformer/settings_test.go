@@ -165,6 +165,10 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-top-k -1 -sample x":         "-top-k is -1",
 		"-top-p 2 -sample x":          "-top-p is 2",
 		"-weights bfloat16":           "-weights is given without -sample",
+		"-export":                     "flag needs an argument",
+		"-export= -out runs/1":        "-export is empty",
+		"-export x -steps 3":          "-steps is given with -export, which goes with -out alone",
+		"-export x -sample y":         "-sample is given with -export",
 		"-weights int8 -sample x":     `-weights is "int8", it needs to be bfloat16 or float16`,
 	} {
 		if _, _, err := parse(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
@@ -189,7 +193,7 @@ func TestSampleIgnoresNoFlag(t *testing.T) {
 	for _, name := range names {
 		value := cmp.Or(values[name[1]], "1")
 		_, _, err := parse([]string{"-sample", "x", "-" + name[1] + "=" + value}, io.Discard)
-		refused := err != nil && strings.Contains(err.Error(), "-"+name[1]+" belongs to training") || name[1] == "resume"
+		refused := err != nil && strings.Contains(err.Error(), "-"+name[1]+" belongs to training") || name[1] == "resume" || name[1] == "export"
 		if refused == slices.Contains(obeyed, name[1]) {
 			t.Errorf("-sample with -%s: error %v", name[1], err)
 		}
