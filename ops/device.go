@@ -94,7 +94,8 @@ func (d *Device) Upload(t *tensor.Dense) (*tensor.Dense, error) {
 }
 
 // Download returns a copy of a value on the host, once everything that computes it is done. A value
-// of the host is returned as it is.
+// of the host is returned as it is. A program that reads a value of a device in any other way ends:
+// its Data is the device's memory, and for a scalar Data itself reads that.
 func Download(v gorgonia.Value) (*tensor.Dense, error) {
 	t, ok := v.(*tensor.Dense)
 	if !ok || t == nil {
