@@ -17,8 +17,8 @@
 //
 // # Types
 //
-// F32, F64, I32 and I64 are float32, float64, int32 and int64. F16 and BF16 are written of
-// kernels.Float16 and kernels.BFloat16, and read as float32, which holds each of their values
+// F32, F64, I32, I64 and U8 are float32, float64, int32, int64 and uint8. F16 and BF16 are written
+// of kernels.Float16 and kernels.BFloat16, and read as float32, which holds each of their values
 // exactly. A file may hold tensors of other types, and tensors without elements: they are listed,
 // and reading one of them is an error.
 //

@@ -117,12 +117,14 @@ func (f *File) Tensor(name string) (*tensor.Dense, error) {
 		backing, err = decode(f, e, 4, func(b []byte) int32 { return int32(binary.LittleEndian.Uint32(b)) })
 	case "I64":
 		backing, err = decode(f, e, 8, func(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) })
+	case "U8":
+		backing, err = decode(f, e, 1, func(b []byte) uint8 { return b[0] })
 	case "BF16":
 		backing, err = decode(f, e, 2, func(b []byte) float32 { return math.Float32frombits(uint32(binary.LittleEndian.Uint16(b)) << 16) })
 	case "F16":
 		backing, err = decode(f, e, 2, func(b []byte) float32 { return float32FromHalf(binary.LittleEndian.Uint16(b)) })
 	default:
-		return nil, f.errorf("tensor %q is %s; only F32, F64, F16, BF16, I32 and I64 can be read", name, e.dtype)
+		return nil, f.errorf("tensor %q is %s; only F32, F64, F16, BF16, I32, I64 and U8 can be read", name, e.dtype)
 	}
 	if err != nil {
 		return nil, f.errorf("reading tensor %q: %w", name, err)

@@ -153,7 +153,7 @@ func TestWriteRefuses(t *testing.T) {
 	}{
 		{"nil", safetensors.Tensors{{"w", nil}}, nil, `tensor "w" is nil`},
 		{"a zero value", safetensors.Tensors{{"w", &tensor.Dense{}}}, nil, `tensor "w" is a zero value`},
-		{"type", safetensors.Tensors{{"w", dense([]uint8{1}, 1)}}, nil, `tensor "w" is uint8, it needs to be`},
+		{"type", safetensors.Tensors{{"w", dense([]int8{1}, 1)}}, nil, `tensor "w" is int8, it needs to be`},
 		{"Go's int", safetensors.Tensors{{"w", dense([]int{1}, 1)}}, nil, `tensor "w" is int, it needs to be`},
 		{"empty", safetensors.Tensors{{"w", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(0, 3))}}, nil, `tensor "w" has shape [0 3]`},
 		{"masked", safetensors.Tensors{{"w", masked}}, nil, `tensor "w" has a mask`},

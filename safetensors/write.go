@@ -112,12 +112,14 @@ func encoderOf(t *tensor.Dense) (encoder, error) {
 		return newEncoder(t, "F16", 2, t.Data().([]kernels.Float16), func(to []byte, x kernels.Float16) []byte {
 			return binary.LittleEndian.AppendUint16(to, uint16(x))
 		})
+	case tensor.Uint8:
+		return newEncoder(t, "U8", 1, t.Uint8s(), func(to []byte, x uint8) []byte { return append(to, x) })
 	case tensor.Int64:
 		return newEncoder(t, "I64", 8, t.Int64s(), func(to []byte, x int64) []byte {
 			return binary.LittleEndian.AppendUint64(to, uint64(x))
 		})
 	}
-	return encoder{}, fmt.Errorf("is %v, it needs to be float32, float64, BFloat16, Float16, int32 or int64", t.Dtype())
+	return encoder{}, fmt.Errorf("is %v, it needs to be float32, float64, BFloat16, Float16, int32, int64 or uint8", t.Dtype())
 }
 
 var (
