@@ -6,10 +6,12 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +35,12 @@ type raw struct {
 // rawTensors are those of a model's one file.
 func rawTensors(t *testing.T, model string) map[string]raw {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("testdata", model, weightsFile))
+	return rawTensorsOf(t, filepath.Join("testdata", model))
+}
+
+func rawTensorsOf(t *testing.T, folder string) map[string]raw {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(folder, weightsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +86,7 @@ func rawFolder(t *testing.T, config []byte, tensors map[string]raw) string {
 	return folder
 }
 
-func nf4Config(t *testing.T) []byte {
+func nf4Golden(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/nf4-double/config.json")
 	if err != nil {
@@ -203,6 +210,151 @@ func TestBitsAndBytesKept(t *testing.T) {
 	}
 }
 
+// A folder whose weights are kept in NF4 is written as bitsandbytes has written it, byte by byte.
+func TestBitsAndBytesWrittenAgain(t *testing.T) {
+	for _, name := range []string{"nf4-double", "nf4-half"} {
+		m, folder := load(t, "testdata/"+name, Options{Weights: ops.NF4}), t.TempDir()
+		if err := m.Save(folder, SaveOptions{DType: m.DType(), Weights: ops.NF4}); err != nil {
+			t.Fatal(err)
+		}
+		have, want := rawTensorsOf(t, folder), rawTensors(t, name)
+		for tensor, w := range want {
+			h := have[tensor]
+			if h.Type != w.Type || !slices.Equal(h.Shape, w.Shape) || !bytes.Equal(h.bytes, w.bytes) {
+				t.Errorf("%s: %s is %s of %v, %.80q, want %s of %v, %.80q", name, tensor, h.Type, h.Shape, h.bytes, w.Type, w.Shape, w.bytes)
+			}
+		}
+		if len(have) != len(want) {
+			t.Errorf("%s: %d tensors were written, bitsandbytes wrote %d", name, len(have), len(want))
+		}
+		var theirs, ours map[string]any
+		for place, into := range map[string]*map[string]any{"testdata/" + name: &theirs, folder: &ours} {
+			text, err := os.ReadFile(filepath.Join(place, configFile))
+			if err == nil {
+				err = json.Unmarshal(text, into)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !reflect.DeepEqual(theirs, ours) {
+			t.Errorf("%s: the config is %v, want %v", name, ours, theirs)
+		}
+	}
+}
+
+// Models of several families are written in NF4, in the types that their other tensors may have and
+// in shards, and read as what the same weights count as that are packed in memory.
+func TestSaveNF4(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		dtype tensor.Dtype
+		shard int64
+	}{
+		{"nf4-double", tensor.Float32, 0}, {"nf4-double", ops.BFloat16, 9000}, {"nf4-double", ops.Float16, 0},
+		{"nf4-single", tensor.Float32, 0}, {"llama3", tensor.Float32, 0}, {"phi3", tensor.Float32, 0}, {"gpt_neox", ops.BFloat16, 0},
+		{"qwen3-classes", tensor.Float32, 0},
+	} {
+		m, folder := load(t, "testdata/"+c.name, Options{}), t.TempDir()
+		if *update && c.shard == 0 {
+			folder = filepath.Join("testdata", "written", "nf4", fmt.Sprint(c.name, "-", typeNames[c.dtype]))
+		}
+		if err := m.Save(folder, SaveOptions{DType: c.dtype, ShardSize: c.shard, Weights: ops.NF4}); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		again := load(t, folder, Options{})
+		if again.DType() != c.dtype {
+			t.Errorf("%s in %v: its type is %v", c.name, c.dtype, again.DType())
+		}
+		quantised := 0
+		for i := range m.arch.links {
+			l := &m.arch.links[i]
+			if m.arch.isNF4(l) {
+				quantised++
+			}
+			var rest [2]*tensor.Dense
+			for j, from := range []*Model{m, again} {
+				values := map[string]*tensor.Dense{}
+				for _, p := range l.parts {
+					values[p.ours] = from.Parameters().Value(p.ours)
+				}
+				wide, err := l.pack(values)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest[j] = rounded(wide, c.dtype)
+			}
+			if m.arch.isNF4(l) {
+				rest[0] = throughNF4(t, rest[0], c.dtype)
+			}
+			if !reflect.DeepEqual(rest[0].Data(), rest[1].Data()) {
+				t.Errorf("%s in %v: %s is another once it was written", c.name, c.dtype, l.theirs)
+			}
+		}
+		if quantised < 4 {
+			t.Errorf("%s: %d weights are in NF4", c.name, quantised)
+		}
+	}
+	for name, want := range map[string]string{
+		"gpt2": "a gpt2 is not written so", "bert": "a bert is not written so", "olmoe": "a olmoe has experts",
+	} {
+		if err := load(t, "testdata/"+name, Options{}).Save(t.TempDir(), SaveOptions{Weights: ops.NF4}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", name, err, want)
+		}
+	}
+	m := load(t, "testdata/nf4-double", Options{})
+	if err := m.Save(t.TempDir(), SaveOptions{Weights: ops.Int4}); err == nil || !strings.Contains(err.Error(), "it needs to be NF4") {
+		t.Errorf("in Int4: %v", err)
+	}
+}
+
+// throughNF4 is what a matrix counts as in NF4, each element computed by itself: blocks of 64
+// whose largest magnitude is a code of 8 bits, around the mean of all.
+func throughNF4(t *testing.T, wide *tensor.Dense, dtype tensor.Dtype) *tensor.Dense {
+	t.Helper()
+	in, err := ops.Converted(wide, tensor.Float32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := in.Float32s()
+	var scales []float32
+	mean := 0.0
+	for block := range slices.Chunk(x, nf4Block) {
+		most := float32(0)
+		for _, v := range block {
+			most = max(most, max(v, -v))
+		}
+		scales, mean = append(scales, most), mean+float64(most)
+	}
+	offset := float32(mean / float64(len(scales)))
+	nearest := func(table []float32, v float32) float32 {
+		best := table[0]
+		for _, e := range table[1:] {
+			if math.Abs(float64(v)-float64(e)) < math.Abs(float64(v)-float64(best)) {
+				best = e
+			}
+		}
+		return best
+	}
+	out := make([]float32, len(x))
+	for first := 0; first < len(scales); first += nf4Nested {
+		group := scales[first:min(first+nf4Nested, len(scales))]
+		most := float32(0)
+		for _, s := range group {
+			most = max(most, max(s-offset, offset-s))
+		}
+		for i, s := range group {
+			code := nearest(packed.NF4ScaleTable[:], (s-offset)/max(most, 1e-38))
+			scale := code*most + offset
+			for at := (first + i) * nf4Block; at < min((first+i+1)*nf4Block, len(x)); at++ {
+				out[at] = nearest(packed.NF4Table[:], x[at]*(1/max(s, 1e-38))) * scale
+			}
+		}
+	}
+	return rounded(tensor.New(tensor.WithShape(wide.Shape()...), tensor.WithBacking(out)), dtype)
+}
+
 // A folder that lacks a part, or has one that is another, is refused.
 func TestBitsAndBytesErrors(t *testing.T) {
 	const (
@@ -270,7 +422,7 @@ func TestBitsAndBytesErrors(t *testing.T) {
 		} else {
 			tensors[c.name] = c.change(tensors[c.name])
 		}
-		folder := rawFolder(t, nf4Config(t), tensors)
+		folder := rawFolder(t, nf4Golden(t), tensors)
 		for _, weights := range []tensor.Dtype{{}, ops.NF4} {
 			if _, err := Load(folder, Options{Weights: weights}); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v, want %s in it", c.name, err, c.want)
@@ -281,7 +433,7 @@ func TestBitsAndBytesErrors(t *testing.T) {
 
 // A config that asks for another way to quantise is refused by the name of its field.
 func TestBitsAndBytesConfig(t *testing.T) {
-	text := nf4Config(t)
+	text := nf4Golden(t)
 	for _, c := range []struct{ from, to, want string }{
 		{`"quant_method": "bitsandbytes"`, `"quant_method": "hqq"`, `field quantization_config.quant_method is "hqq", it needs to be awq, bitsandbytes`},
 		{`"load_in_4bit": true`, `"load_in_4bit": false`, "field quantization_config.load_in_4bit is false, it or load_in_8bit needs to be true"},
@@ -333,7 +485,7 @@ func FuzzNF4State(f *testing.F) {
 		tensors := rawTensors(t, "nf4-double")
 		tensors[weight+nf4State] = raw{Type: "U8", Shape: []int{len(state)}, bytes: state}
 		tensors[weight+".absmax"] = raw{Type: "U8", Shape: []int{len(scales)}, bytes: scales}
-		folder := rawFolder(t, nf4Config(t), tensors)
+		folder := rawFolder(t, nf4Golden(t), tensors)
 		for _, dtype := range []tensor.Dtype{{}, ops.NF4} {
 			if m, err := Load(folder, Options{Weights: dtype}); err == nil {
 				t.Logf("loaded a %s", m.Family())

@@ -116,7 +116,7 @@
 // widened. ops.NF4 keeps the codes and scales of nf4 as they are where the scales are quantised too
 // (bnb_4bit_use_double_quant), and does not round what they stand for. MXFP4 becomes float32, or
 // with Options.Weights of ops.BFloat16 stays what it is, in 16 bits; experts are not kept in fewer
-// bits. [Model.Save] writes all of them wide.
+// bits. [Model.Save] writes all of them wide, or in nf4 if its Weights say so.
 //
 // Refused by the name of the field or tensor are other methods, such as fp4, marlin, awq's gemv,
 // integers of compressed-tensors and GPTQ's modules that differ (dynamic), and the weights of

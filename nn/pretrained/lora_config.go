@@ -229,7 +229,11 @@ func (m *Model) saveLoRA(folder string) error {
 	if err := writeFile(folder, adapterConfigFile, func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
 		return err
 	}
-	return m.writeTensors(folder, adapterWeightsFile, a.links(), tensor.Float32)
+	tensors, err := m.tensors(a.links(), SaveOptions{DType: tensor.Float32})
+	if err != nil {
+		return err
+	}
+	return writeSafetensors(folder, adapterWeightsFile, tensors)
 }
 
 // adapterConfig is an adapter_config.json.

@@ -25,6 +25,10 @@ var companions = []string{
 type SaveOptions struct {
 	ShardSize int64        // a file holds at most so many bytes of tensors, unless a tensor alone has more; 0 means 5 GB
 	DType     tensor.Dtype // of the files: float32 (zero), ops.BFloat16 or ops.Float16, which round to the nearest
+	// Weights is the type of linear layers: the zero value for DType, or ops.NF4 for what
+	// bitsandbytes makes of them, with double quantisation. The model needs to be a decoder without
+	// experts, and no gpt2. Weights that are kept in NF4 are written as they are.
+	Weights tensor.Dtype
 }
 
 // typeNames is what a config calls the types that files can have.
@@ -59,6 +63,9 @@ func (m *Model) save(folder string, o SaveOptions) error {
 	if !known {
 		return fmt.Errorf("dtype is %v, it needs to be float32, BFloat16 or Float16", o.DType)
 	}
+	if err := m.checkNF4(o.Weights); err != nil {
+		return err
+	}
 	if set, merged := m.parameters.HasLoRA(); set && !merged {
 		return errors.New("the LoRA is not merged into the weights: Parameters().MergeLoRA does it, and SaveLoRA writes it alone")
 	}
@@ -68,7 +75,7 @@ func (m *Model) save(folder string, o SaveOptions) error {
 	if err := m.copyCompanions(folder); err != nil {
 		return err
 	}
-	config, err := inType(m.config, name)
+	config, err := inType(m.config, name, o.Weights == ops.NF4)
 	if err != nil {
 		return err
 	}
@@ -78,8 +85,8 @@ func (m *Model) save(folder string, o SaveOptions) error {
 	return m.saveWeights(folder, o)
 }
 
-// inType is a config that says of the weights what they are, and of none that it is quantised.
-func inType(text []byte, dtype string) ([]byte, error) {
+// inType is a config that says of the weights what they are, and whether they are NF4.
+func inType(text []byte, dtype string, nf4 bool) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return nil, err
@@ -89,7 +96,10 @@ func inType(text []byte, dtype string) ([]byte, error) {
 		name = "torch_dtype" // what transformers called it before 5
 	}
 	fields[name] = json.RawMessage(`"` + dtype + `"`)
-	delete(fields, quantisation) // what is written is wide
+	delete(fields, quantisation)
+	if nf4 {
+		fields[quantisation] = nf4Config(dtype)
+	}
 	text, err := json.MarshalIndent(fields, "", "  ")
 	return append(text, '\n'), err
 }
@@ -129,11 +139,14 @@ func (m *Model) saveWeights(folder string, o SaveOptions) error {
 	size, total := int64(0), int64(0)
 	for _, l := range m.arch.links {
 		bytes := int64(o.DType.Size()) * int64(l.elements())
+		if o.Weights == ops.NF4 && m.arch.isNF4(&l) {
+			bytes = nf4Bytes(l.elements())
+		}
 		if len(shards) == 0 || size+bytes > o.ShardSize {
 			shards, size = append(shards, nil), 0
 		}
 		shards[len(shards)-1] = append(shards[len(shards)-1], l)
-		size, total = size+bytes, total+bytes
+		size += bytes
 	}
 	weightMap, kept := map[string]string{}, []string{weightsFile}
 	if len(shards) > 1 {
@@ -145,10 +158,15 @@ func (m *Model) saveWeights(folder string, o SaveOptions) error {
 			name = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
 			kept = append(kept, name)
 		}
-		for _, l := range links {
-			weightMap[l.theirs] = name
+		tensors, err := m.tensors(links, o)
+		if err != nil {
+			return err
 		}
-		if err := m.writeTensors(folder, name, links, o.DType); err != nil {
+		for _, t := range tensors {
+			weightMap[t.Name] = name
+			total += int64(t.Value.Shape().TotalSize()) * int64(t.Value.Dtype().Size())
+		}
+		if err := writeSafetensors(folder, name, tensors); err != nil {
 			return err
 		}
 	}
@@ -164,30 +182,62 @@ func (m *Model) saveWeights(folder string, o SaveOptions) error {
 	return removeOther(folder, kept)
 }
 
-// writeTensors writes a file of tensors of a type.
-func (m *Model) writeTensors(folder, name string, links []link, dtype tensor.Dtype) error {
-	values := map[string]*tensor.Dense{}
-	var tensors safetensors.Tensors
+// tensors are those of a file.
+func (m *Model) tensors(links []link, o SaveOptions) (tensors safetensors.Tensors, err error) {
+	kept, values := map[string]*tensor.Dense{}, map[string]*tensor.Dense{}
 	for i := range links {
-		for _, p := range links[i].parts {
-			if values[p.ours] != nil {
+		l := &links[i]
+		for _, p := range l.parts {
+			if kept[p.ours] != nil {
 				continue
 			}
-			value, err := ops.Download(m.parameters.Value(p.ours))
-			if err == nil {
-				value, err = widened(value, &links[i])
+			if kept[p.ours], err = ops.Download(m.parameters.Value(p.ours)); err != nil {
+				return nil, fmt.Errorf("parameter %s: %w", p.ours, err)
 			}
-			if err != nil {
-				return fmt.Errorf("parameter %s: %w", p.ours, err)
-			}
-			values[p.ours] = value
 		}
-		packed, err := links[i].pack(values)
+		list, err := m.tensorsOf(l, o, kept, values)
 		if err != nil {
-			return fmt.Errorf("tensor %s: %w", links[i].theirs, err)
+			return nil, fmt.Errorf("tensor %s: %w", l.theirs, err)
 		}
-		tensors = append(tensors, safetensors.Tensor{Name: links[i].theirs, Value: rounded(packed, dtype)})
+		tensors = append(tensors, list...)
 	}
+	return tensors, nil
+}
+
+// tensorsOf is the tensor of a link, or those of its NF4. Values are what is kept in float32, once
+// it was needed.
+func (m *Model) tensorsOf(l *link, o SaveOptions, kept, values map[string]*tensor.Dense) (safetensors.Tensors, error) {
+	inNF4 := o.Weights == ops.NF4 && m.arch.isNF4(l)
+	if inNF4 {
+		if matrix := l.keptNF4(kept); matrix != nil {
+			return nf4Tensors(l, matrix, o.DType), nil
+		}
+	}
+	for _, p := range l.parts {
+		if values[p.ours] != nil {
+			continue
+		}
+		value, err := widened(kept[p.ours], l)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %s: %w", p.ours, err)
+		}
+		values[p.ours] = value
+	}
+	wide, err := l.pack(values)
+	if err != nil {
+		return nil, err
+	}
+	if !inNF4 {
+		return safetensors.Tensors{{Name: l.theirs, Value: rounded(wide, o.DType)}}, nil
+	}
+	matrix, err := nf4MatrixOf(rounded(wide, o.DType))
+	if err != nil {
+		return nil, err
+	}
+	return nf4Tensors(l, matrix, o.DType), nil
+}
+
+func writeSafetensors(folder, name string, tensors safetensors.Tensors) error {
 	return writeFile(folder, name, func(w io.Writer) error {
 		return safetensors.Write(w, tensors, map[string]string{"format": "pt"})
 	})

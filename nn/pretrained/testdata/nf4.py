@@ -1,6 +1,8 @@
 """Writes the folders of package pretrained's tests that transformers has quantised by bitsandbytes, and what they count as.
 
-    python3 nf4.py    (in this directory; needs transformers 5, PyTorch, bitsandbytes and accelerate)
+    python3 nf4.py            (in this directory; needs transformers 5, PyTorch, bitsandbytes and accelerate)
+    python3 nf4.py --check    (reads the folders under written/nf4, which the tests' -update writes, quantises the models that
+                               they were written of by bitsandbytes, and compares)
 
 Each folder holds config.json, model.safetensors and golden.json: the SHA-256 of each quantised weight as bitsandbytes widens
 it, in float32, and the logits that transformers computes in float32 over these weights.
@@ -10,6 +12,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import sys
 import tempfile
 
 import bitsandbytes.functional as bnb
@@ -59,5 +62,36 @@ def write(name, double, dtype, hidden, inner):
     (folder / "golden.json").write_text(json.dumps(golden))
 
 
-for name, how in folders.items():
-    write(name, **how)
+def check(folder):
+    """Compares the codes and scales that the tests wrote with those that bitsandbytes makes of the same weights."""
+    name, dtype = folder.name.rsplit("-", 1)
+    ours = tf.AutoConfig.from_pretrained(folder)
+    kind = getattr(tf, ours.architectures[0])
+    model = kind.from_pretrained(folder, device_map="cpu")
+    plain = kind.from_pretrained(here / name, dtype=getattr(torch, dtype), device_map="cpu")
+    off, weights, codes, scales, other = 0.0, 0, True, 0, 0
+    for path, module in model.named_modules():
+        if not hasattr(getattr(module, "weight", None), "quant_state"):
+            continue
+        wide = plain.get_submodule(path).weight
+        if hasattr(wide, "quant_state"):
+            wide = bnb.dequantize_4bit(wide.data, wide.quant_state)
+        want, state = bnb.quantize_4bit(wide.data.to(getattr(torch, dtype)), blocksize=64, compress_statistics=True, quant_type="nf4")
+        have = module.weight.quant_state
+        weights += 1
+        codes &= torch.equal(module.weight.data.flatten(), want.flatten())
+        scales += have.absmax.numel()
+        other += int((have.absmax != state.absmax).sum())
+        assert torch.allclose(have.state2.absmax, state.state2.absmax, rtol=1e-6, atol=0)
+        off = max(off, abs(float(have.offset) / float(state.offset) - 1))
+    assert weights > 0
+    print(f"{folder.name}: {weights} weights, codes {'equal' if codes else 'DIFFER'}, {other} of {scales} scales differ, "
+          f"offsets off by {off:.1e}")
+
+
+if sys.argv[1:] == ["--check"]:
+    for folder in sorted((here / "written" / "nf4").iterdir()):
+        check(folder)
+else:
+    for name, how in folders.items():
+        write(name, **how)
