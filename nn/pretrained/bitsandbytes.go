@@ -16,12 +16,19 @@ import (
 
 const (
 	nf4State = ".quant_state.bitsandbytes__nf4"
+	fp4State = ".quant_state.bitsandbytes__fp4"
 	// maxState is how many bytes the JSON of a weight's state may have.
 	maxState = 1 << 16
 
 	nf4Block  = 64  // elements that share a scale
 	nf4Nested = 256 // scales that share a factor
 )
+
+// fp4Table is what the codes of FP4 stand for.
+var fp4Table = [16]float32{
+	0, 0.0052083334885537624, 0.6666666865348816, 1, 0.3333333432674408, 0.5, 0.1666666716337204, 0.25,
+	0, -0.0052083334885537624, -0.6666666865348816, -1, -0.3333333432674408, -0.5, -0.1666666716337204, -0.25,
+}
 
 // bitsAndBytes reads the config of bitsandbytes. Whether scales are quantised too, the files say.
 func bitsAndBytes(q *config) quantiser {
@@ -30,7 +37,7 @@ func bitsAndBytes(q *config) quantiser {
 		if !q.bool("load_in_4bit", false) {
 			q.fail("field %sload_in_4bit is false, it or load_in_8bit needs to be true", q.within)
 		}
-		q.oneOf("bnb_4bit_quant_type", "fp4", "nf4") // which is what a config without it means
+		q.oneOf("bnb_4bit_quant_type", "fp4", "nf4", "fp4") // the files say which
 		q.oneOf("bnb_4bit_quant_storage", "uint8", "uint8")
 	}
 	// What layers compute in, Options.Compute says here.
@@ -47,13 +54,14 @@ func bitsAndBytes(q *config) quantiser {
 		}
 		return (*weights).joinInt8
 	}
-	return (*weights).joinNF4
+	return (*weights).joinFourBits
 }
 
-// nf4Tensor is a matrix that bitsandbytes has quantised: its elements, row by row, in blocks that
-// may go on in the next row.
-type nf4Tensor struct {
+// fourBitTensor is a matrix that bitsandbytes has quantised: its elements, row by row, in blocks
+// that may go on in the next row.
+type fourBitTensor struct {
 	shape         []int
+	table         *[16]float32  // what codes stand for
 	dtype         kernels.DType // what bitsandbytes widens it to
 	offset        float32       // added to the scales
 	codes, scales plain
@@ -63,25 +71,26 @@ type nf4Tensor struct {
 // stateTypes is what the state of a weight calls the types that it was.
 var stateTypes = map[string]kernels.DType{"float32": kernels.F32, "float16": kernels.F16, "bfloat16": kernels.BF16}
 
-// joinNF4 makes one tensor of those that are a weight in NF4.
-func (w *weights) joinNF4() error {
+// joinFourBits makes one tensor of those that are a weight in NF4 or FP4.
+func (w *weights) joinFourBits() error {
 	for _, name := range slices.Sorted(maps.Keys(w.holder)) {
-		base, found := strings.CutSuffix(name, nf4State)
-		if !found {
+		base, isNF4 := strings.CutSuffix(name, nf4State)
+		base, isFP4 := strings.CutSuffix(base, fp4State)
+		if !isNF4 && !isFP4 {
 			continue
 		}
-		joined, err := w.nf4(base)
+		joined, err := w.fourBits(base, isNF4)
 		if err != nil {
 			return err
 		}
 		w.holder[base] = joined
-		for _, part := range []string{nf4State, ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"} {
+		for _, part := range []string{nf4State, fp4State, ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"} {
 			delete(w.holder, base+part)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.holder)) {
 		if p, ok := w.holder[name].(plain); ok && p.info.Type == "U8" && strings.HasSuffix(name, ".weight") {
-			return fmt.Errorf("tensor %q is U8, and tensor %q is missing", name, name+nf4State)
+			return fmt.Errorf("tensor %q is U8, and tensor %q or %s is missing", name, name+nf4State, fp4State)
 		}
 	}
 	return nil
@@ -131,8 +140,8 @@ func (p plain) floats(from, n int) ([]float32, error) {
 	return x, nil
 }
 
-// state reads what the JSON of a weight says.
-func (w *weights) state(name string, nested bool) (t nf4Tensor, err error) {
+// state reads what the JSON of a weight of a kind says.
+func (w *weights) state(name, kind string, nested bool) (t fourBitTensor, err error) {
 	p, found := w.holder[name].(plain)
 	if !found || p.info.Type != "U8" || p.info.Bytes > maxState {
 		return t, fmt.Errorf("tensor %q is %s of %d bytes, it needs to be U8 of at most %d", name, p.info.Type, p.info.Bytes, maxState)
@@ -145,8 +154,8 @@ func (w *weights) state(name string, nested bool) (t nf4Tensor, err error) {
 	if err != nil {
 		return t, err
 	}
-	if kind := c.string("quant_type", ""); kind != "nf4" {
-		c.fail("field quant_type is %q, it needs to be nf4", kind)
+	if have := c.string("quant_type", ""); have != kind {
+		c.fail("field quant_type is %q, it needs to be %s", have, kind)
 	}
 	if n := c.size("blocksize", 0); n != nf4Block {
 		c.fail("field blocksize is %d, only %d is supported", n, nf4Block)
@@ -172,18 +181,23 @@ func (w *weights) state(name string, nested bool) (t nf4Tensor, err error) {
 	return t, c.finish(nil)
 }
 
-// nf4 is the weight of a name, whose parts are checked against each other.
-func (w *weights) nf4(name string) (t nf4Tensor, err error) {
+// fourBits is the weight of a name, whose parts are checked against each other.
+func (w *weights) fourBits(name string, isNF4 bool) (t fourBitTensor, err error) {
+	kind, state, table := "fp4", fp4State, &fp4Table
+	if isNF4 {
+		kind, state, table = "nf4", nf4State, &packed.NF4Table
+	}
 	nested := w.holder[name+".nested_absmax"] != nil
-	if t, err = w.state(name+nf4State, nested); err != nil {
+	if t, err = w.state(name+state, kind, nested); err != nil {
 		return t, err
 	}
+	t.table = table
 	elements := t.shape[0] * t.shape[1]
 	blocks := (elements + nf4Block - 1) / nf4Block
 	if t.codes, err = w.part(name, "U8", (elements+1)/2); err != nil {
 		return t, err
 	}
-	if err := w.checkTable(name+".quant_map", packed.NF4Table[:]); err != nil {
+	if err := w.checkTable(name+".quant_map", table[:]); err != nil {
 		return t, err
 	}
 	if !nested {
@@ -201,12 +215,12 @@ func (w *weights) nf4(name string) (t nf4Tensor, err error) {
 	return t, err
 }
 
-func (t nf4Tensor) describe() storedInfo {
+func (t fourBitTensor) describe() storedInfo {
 	return storedInfo{t.shape, t.dtype, "NF4", t.codes.info.Bytes + t.scales.info.Bytes}
 }
 
 // scale gives the scales of some blocks.
-func (t nf4Tensor) scale(from, n int) ([]float32, error) {
+func (t fourBitTensor) scale(from, n int) ([]float32, error) {
 	if t.factors == nil {
 		return t.scales.floats(from, n)
 	}
@@ -227,7 +241,7 @@ func (t nf4Tensor) scale(from, n int) ([]float32, error) {
 	return scales, nil
 }
 
-func (t nf4Tensor) read(first int, to []byte) error {
+func (t fourBitTensor) read(first int, to []byte) error {
 	n := len(to) / t.dtype.Size()
 	if n == 0 {
 		return nil
@@ -247,16 +261,16 @@ func (t nf4Tensor) read(first int, to []byte) error {
 		if at%2 == 0 {
 			code >>= 4
 		}
-		x := packed.NF4Table[code&15] * scales[at/nf4Block-block]
+		x := t.table[code&15] * scales[at/nf4Block-block]
 		put(to, i, t.dtype, x)
 	}
 	return nil
 }
 
 // packed gives rows of a matrix whose blocks are within rows and whose scales are quantised.
-func (t nf4Tensor) packed(dtype tensor.Dtype, row, rows int) (*tensor.Dense, error) {
+func (t fourBitTensor) packed(dtype tensor.Dtype, row, rows int) (*tensor.Dense, error) {
 	all, columns := t.shape[0], t.shape[1]
-	if dtype != ops.NF4 || t.factors == nil || columns%nf4Block != 0 {
+	if dtype != ops.NF4 || t.table != &packed.NF4Table || t.factors == nil || columns%nf4Block != 0 {
 		return nil, nil
 	}
 	m := packed.NF4Matrix{Offset: t.offset}

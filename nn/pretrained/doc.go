@@ -108,7 +108,7 @@
 //   - awq of 4 bits, version gemm;
 //   - fp8, DeepSeek's, a scale for blocks of any size or for a tensor;
 //   - compressed-tensors of FP8 (float-quantized), a scale for a tensor, a row or a block;
-//   - bitsandbytes of 8 bits, and of 4 bits of the type nf4;
+//   - bitsandbytes of 8 bits, and of 4 bits of the types nf4 and fp4;
 //   - mxfp4 of gpt-oss' experts.
 //
 // They count as rounded to the type of their scales; nf4 as rounded to the type that weights had
@@ -118,7 +118,7 @@
 // with Options.Weights of ops.BFloat16 stays what it is, in 16 bits; experts are not kept in fewer
 // bits. [Model.Save] writes all of them wide, or in nf4 if its Weights say so.
 //
-// Refused by the name of the field or tensor are other methods, such as fp4, marlin, awq's gemv,
+// Refused by the name of the field or tensor are other methods, such as marlin, awq's gemv,
 // integers of compressed-tensors and GPTQ's modules that differ (dynamic), and the weights of
 // GPT-2's Conv1D.
 //

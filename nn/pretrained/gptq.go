@@ -251,7 +251,7 @@ func (m intMatrix) scaling(from, n int) (scales, zeros []float32, err error) {
 // isConv reports whether a weight is one of a Conv1D, which is quantised by its columns.
 func isConv(s stored, l *link) bool {
 	switch s.(type) {
-	case nf4Tensor, intMatrix, fp8Matrix, int8Matrix:
+	case fourBitTensor, intMatrix, fp8Matrix, int8Matrix:
 		return l.linear && !l.transposed
 	}
 	return false

@@ -5,7 +5,8 @@
                                they were written of by bitsandbytes, and compares)
 
 Each folder holds config.json, model.safetensors and golden.json: the SHA-256 of each quantised weight as bitsandbytes widens
-it, in float32, and the logits that transformers computes in float32 over these weights.
+it, in float32 and without the sign of zeros, which depends on its kernel, and the logits that transformers computes in
+float32 over these weights.
 """
 
 import hashlib
@@ -26,20 +27,22 @@ folders = {
     "nf4-double": dict(double=True, dtype=torch.float32, hidden=128, inner=192),
     "nf4-half": dict(double=True, dtype=torch.bfloat16, hidden=64, inner=128),
     "nf4-single": dict(double=False, dtype=torch.float16, hidden=64, inner=72),  # rows of 72 share blocks
+    "fp4-double": dict(double=True, dtype=torch.bfloat16, hidden=64, inner=128, kind="fp4"),
+    "fp4-single": dict(double=False, dtype=torch.float32, hidden=64, inner=72, kind="fp4"),
 }
 
 
-def write(name, double, dtype, hidden, inner):
+def write(name, double, dtype, hidden, inner, kind="nf4"):
     torch.manual_seed(len(name))
     config = tf.LlamaConfig(
         vocab_size=48, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
         max_position_embeddings=32, initializer_range=0.1, tie_word_embeddings=True)
     wide = tf.LlamaForCausalLM(config).to(dtype)
-    kind = tf.BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double, bnb_4bit_compute_dtype=dtype)
+    quantisation = tf.BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=double, bnb_4bit_compute_dtype=dtype)
     with tempfile.TemporaryDirectory() as plain:
         wide.save_pretrained(plain)
-        model = tf.LlamaForCausalLM.from_pretrained(plain, dtype=dtype, quantization_config=kind, device_map="cpu")
+        model = tf.LlamaForCausalLM.from_pretrained(plain, dtype=dtype, quantization_config=quantisation, device_map="cpu")
     folder = here / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
@@ -54,7 +57,7 @@ def write(name, double, dtype, hidden, inner):
         if hasattr(module, "weight") and hasattr(module.weight, "quant_state"):
             values = bnb.dequantize_4bit(module.weight.data, module.weight.quant_state)
             assert values.dtype == dtype
-            digests[path + ".weight"] = hashlib.sha256(values.float().contiguous().numpy().tobytes()).hexdigest()
+            digests[path + ".weight"] = hashlib.sha256((values.float() + 0).contiguous().numpy().tobytes()).hexdigest()
             wide.get_submodule(path).weight.data = values.float()
     with torch.no_grad():
         logits = wide(input_ids=torch.tensor(tokens)).logits.flatten().tolist()
