@@ -147,19 +147,32 @@ func (d *withoutScores) AttentionScores(*kernels.Attention, []int, kernels.Tenso
 }
 
 // What a device cannot compute is an error that says so, and not computed elsewhere.
-func TestScoresThatADeviceLacks(t *testing.T) {
+func TestWhatADeviceLacks(t *testing.T) {
 	backend := host
 	defer func() { host = backend }()
 	host = &withoutScores{backend}
-	g := gorgonia.NewGraph()
-	q := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 2, 5, 4), gorgonia.WithName("q"), gorgonia.WithInit(gorgonia.GlorotN(1)))
-	gorgonia.Must(AttentionScores(q, q, AttentionOptions{}, 3, 1))
-	machine, err := NewMachine(g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer machine.Close()
-	if err := machine.RunAll(); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("the error is %v, it needs to wrap %v", err, errors.ErrUnsupported)
+	for name, op := range map[string]func(q *gorgonia.Node) error{
+		"scores": func(q *gorgonia.Node) error { return errorOf(AttentionScores(q, q, AttentionOptions{}, 3, 1)) },
+		"listed keys": func(q *gorgonia.Node) error {
+			lists := gorgonia.NewTensor(q.Graph(), tensor.Int32, 4, gorgonia.WithShape(1, 1, 5, 1), gorgonia.WithName("lists"),
+				gorgonia.WithValue(tensor.New(tensor.WithShape(1, 1, 5, 1), tensor.WithBacking(make([]int32, 5)))))
+			return errorOf(ListedKeysAttention(q, q, q, lists, ListedKeysOptions{}))
+		},
+	} {
+		g := gorgonia.NewGraph()
+		q := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 2, 5, 4), gorgonia.WithName("q"), gorgonia.WithInit(gorgonia.GlorotN(1)))
+		if err := op(q); err != nil {
+			t.Fatal(err)
+		}
+		machine, err := NewMachine(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer machine.Close()
+		if err := machine.RunAll(); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: the error is %v, it needs to wrap %v", name, err, errors.ErrUnsupported)
+		}
 	}
 }
+
+func errorOf(_ *gorgonia.Node, err error) error { return err }

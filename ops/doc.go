@@ -8,6 +8,7 @@
 //	AttentionOptions          causal, windows, soft caps, biases, sinks, packed sequences, scores and masks of one's own
 //	CachedAttention, KVCache  attention of one token after another
 //	ListedBlocks              attention to blocks of keys that are chosen at run time
+//	ListedKeysAttention       attention to single keys that are chosen at run time
 //	KeyMask, Lookup           a bias of a padding mask; nodes in a score or a mask of one's own
 //	AttentionWeights          the probabilities of small inputs; AttentionScores the scores, MaskPicture the mask
 //	Linear, Linears, MatMul   products of matrices

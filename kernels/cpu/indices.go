@@ -20,6 +20,16 @@ func readIndices(to []int64, kernel, name string, t kernels.Tensor, limit int, i
 
 // copyIndices copies a tensor of indices, row-major.
 func copyIndices(to []int64, t kernels.Tensor) {
+	if t.IsRowMajor() {
+		if t.DType == kernels.I64 {
+			copy(to, kernels.Host[int64](t))
+			return
+		}
+		for i, x := range kernels.Host[int32](t)[:len(to)] {
+			to[i] = int64(x)
+		}
+		return
+	}
 	for i := range to {
 		offset, rest := 0, i
 		for axis := len(t.Shape) - 1; axis >= 0; axis-- {
