@@ -124,6 +124,10 @@ type OptimizerKernels interface {
 	SGD(o SGD, w, g, m []Tensor) error
 	// Lion updates the weights w and their momentum m by the gradients g.
 	Lion(o Lion, w, g, m []Tensor) error
+	// Adafactor updates the weights w and the means r, c and v of the squares of their gradients g.
+	// Those are float32 or float64 as w is, and have the shapes of StateShapes; one without a shape
+	// is the zero Tensor.
+	Adafactor(o Adafactor, w, g, r, c, v []Tensor) error
 	// SumSquares computes the sum of the squares of each tensor, in float64 and in an order that
 	// depends on the shapes alone, into sums, a vector of float64. A sum is finite if and only if
 	// all elements of its tensor are, except that elements of float64 beyond 1e150 count as

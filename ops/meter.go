@@ -262,6 +262,10 @@ func (d *meter) Lion(_ kernels.Lion, w, g, m []kernels.Tensor) error {
 	return d.add(0, w, g, m)
 }
 
+func (d *meter) Adafactor(_ kernels.Adafactor, w, g, r, c, v []kernels.Tensor) error {
+	return d.add(0, w, g, r, c, v)
+}
+
 func (d *meter) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
 	return d.add(0, x, sums)
 }

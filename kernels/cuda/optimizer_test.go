@@ -421,6 +421,17 @@ func BenchmarkOptimizer(b *testing.B) {
 		n += kernels.Contiguous(nil, kernels.F32, shape...).Elements()
 	}
 	w, g, m, v := list(shapes, 1), list(shapes, 0.01), list(shapes, 0), list(shapes, 0)
+	var means [3][]kernels.Tensor // of Adafactor
+	for _, shape := range shapes {
+		rows, columns, all := kernels.Adafactor{}.StateShapes(shape)
+		for k, shape := range [][]int{rows, columns, all} {
+			if shape == nil {
+				means[k] = append(means[k], kernels.Tensor{})
+			} else {
+				means[k] = append(means[k], list([][]int{shape}, 0)...)
+			}
+		}
+	}
 	split := len(matrices)
 	begin := make([]float64, kernels.ControlSize)
 	begin[kernels.ControlLossScale] = 1
@@ -457,6 +468,10 @@ func BenchmarkOptimizer(b *testing.B) {
 		}},
 		{"lion", 20, func() error {
 			return d.Lion(kernels.Lion{Beta1: 0.9, Beta2: 0.99, Update: kernels.Update{LearningRate: 1, Control: fixed}}, w, g, m)
+		}},
+		{"adafactor", 24, func() error {
+			o := kernels.Adafactor{Beta2Decay: -0.8, Epsilon: 1e-3, Clip: 1, Update: kernels.Update{LearningRate: 1, Control: fixed}}
+			return d.Adafactor(o, w, g, means[0], means[1], means[2])
 		}},
 		{"sum of squares", 4, func() error { return d.SumSquares(g, sums) }},
 		{"plan", 0, func() error { return d.PlanStep(kernels.StepPlan{ClipNorm: 1}, sums, control) }},

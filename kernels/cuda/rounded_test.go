@@ -76,6 +76,19 @@ func (r *roundedTest) update() error {
 	return r.d.AdamW(o, r.weights, r.g, r.m, r.v)
 }
 
+// factored is a step of Adafactor, whose means are zero before it.
+func (r *roundedTest) factored() error {
+	o := kernels.Adafactor{Update: kernels.Update{LearningRate: 0.1, Control: r.control}, Beta2Decay: -0.8, Epsilon: 1e-3, Clip: 1}
+	var rows, columns []kernels.Tensor
+	for _, w := range r.weights {
+		rows, columns = append(rows, alloc(r.T, r.d, kernels.F32, w.Shape[0])), append(columns, alloc(r.T, r.d, kernels.F32, w.Shape[1]))
+	}
+	if err := errors.Join(r.d.Zero(rows), r.d.Zero(columns)); err != nil {
+		return err
+	}
+	return r.d.Adafactor(o, r.weights, r.g, rows, columns, make([]kernels.Tensor, len(r.weights)))
+}
+
 // check compares the copies with the weights, and says how many kernels copied weights meanwhile.
 func (r *roundedTest) check(what string) (copies int) {
 	r.Helper()
@@ -129,8 +142,12 @@ func TestRounded(t *testing.T) {
 			if n := r.check("updated"); aligned && n > 0 {
 				t.Errorf("%v: %d kernels copied weights that an update has changed", columns, n)
 			}
+			r.do(r.factored())
+			if n := r.check("updated by Adafactor"); aligned && n > 0 {
+				t.Errorf("%v: %d kernels copied weights that Adafactor has changed", columns, n)
+			}
 			r.decide(false)
-			r.do(r.update())
+			r.do(errors.Join(r.update(), r.factored()))
 			r.check("after a skipped step")
 			for what, write := range map[string]func(w kernels.Tensor) error{
 				"filled":   func(w kernels.Tensor) error { return r.d.Fill(w, 3.14159) },

@@ -313,3 +313,225 @@ extern "C" __global__ void __launch_bounds__(Threads) plan_step(const __grid_con
   __syncthreads();
   if (threadIdx.x < ControlSize) p.control[threadIdx.x] = control[threadIdx.x];
 }
+
+// Adafactor, as kernels/adafactor.go defines it, in five launches. A block works on a tile of a
+// matrix, Down rows and Across columns; a vector is a row. Sums are float64, and which elements meet
+// where depends on the shapes alone.
+//
+//   adafactor_squares     a tile: sums of w² and, along rows and columns, of g²; v of a vector
+//   adafactor_means       32 lines of a matrix, rows or columns: their means
+//   adafactor_directions  a tile: sum of u²
+//   adafactor_rates       a tensor: its rate
+//   adafactor             a tile: weights
+constexpr int Down = 64, Across = 256, Lines = 32, Warps = Threads / 32, Each = Across / 32;
+
+// Factored is the host's factored in adafactor.go: a matrix, and where in scratch memory its sums
+// are, in numbers.
+struct Factored {
+  float *w, *g, *rows, *columns, *v;  // of the means, a vector has v and a matrix the others
+  uint16_t* copy;                     // as in Chunk
+  uint32_t first, copyColumns, stride;
+  int32_t element;
+  int32_t height, width;
+  int64_t rowSums, columnSums;        // ⌈width/Across⌉ lists for rows; ⌈height/Down⌉ for columns
+  int32_t firstLines, lines;          // of the blocks of adafactor_means
+  int32_t tensor, reserved;
+};
+
+// Piece is what a block works on: a matrix, and the first row and column, or the first line.
+struct Piece { int32_t matrix, row, column, reserved; };
+
+// Whole is a tensor: its tiles and the number of its elements.
+struct Whole {
+  int64_t elements;
+  int32_t firstTile, tiles;
+};
+
+// FactoredStep is the host's factoredStep in adafactor.go.
+struct FactoredStep {
+  Update u;
+  const Factored* matrices;
+  const Piece *tiles, *lines;
+  const Whole* tensors;
+  double* scratch;
+  int64_t ofWeights, ofDirections, ofRows, rates;  // in scratch: of tiles twice, of lines, of tensors
+  double beta2Decay, clip;
+};
+
+constexpr float Tiny = 0x1p-23f;
+
+// forgotten is how much of the means a step replaces.
+__device__ __forceinline__ float forgotten(const FactoredStep& a, const Step& s) { return (float)pow(s.steps, a.beta2Decay); }
+
+// eachRow calls work(row of the tile, first element, n) for the rows of a tile that are the warp's.
+// A thread has every 32nd element from its first on, while 32·k < n.
+template <class Work> __device__ __forceinline__ void eachRow(const Factored& m, const Piece& tile, Work work) {
+  const int rows = min(Down, m.height - tile.row), columns = min(Across, m.width - tile.column), lane = threadIdx.x % 32;
+  for (int row = threadIdx.x / 32; row < rows; row += Warps) {
+    work(row, (int64_t)(tile.row + row) * m.width + tile.column + lane, columns - lane);
+  }
+}
+
+__device__ __forceinline__ double sumOfWarp(double sum) {
+  for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+  return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(Threads) adafactor_squares(const __grid_constant__ FactoredStep a) {
+  __shared__ double sums[Warps][Across];
+  const Step s = decided(a.u);
+  if (!s.made) return;
+  const Piece tile = a.tiles[blockIdx.x];
+  const Factored m = a.matrices[tile.matrix];
+  const bool isVector = m.v != nullptr;
+  const float scale = (float)s.scale, forget = isVector ? forgotten(a, s) : 0;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  double weights = 0, columns[Each] = {};
+  eachRow(m, tile, [&](int row, int64_t first, int n) {
+    double sum = 0;
+#pragma unroll
+    for (int k = 0; k < Each; k++) {
+      if (32 * k >= n) continue;
+      const double w = m.w[first + 32 * k];
+      weights += w * w;
+      const float g = scale * m.g[first + 32 * k];
+      if (isVector) {
+        const float v = m.v[first + 32 * k];
+        m.v[first + 32 * k] = v + forget * (g * g - v);
+        continue;
+      }
+      const double square = (double)g * g;
+      sum += square, columns[k] += square;
+    }
+    if (isVector) return;
+    sum = sumOfWarp(sum);
+    if (lane == 0) a.scratch[m.rowSums + (int64_t)(tile.column / Across) * m.height + tile.row + row] = sum;
+  });
+  if (!isVector) {
+#pragma unroll
+    for (int k = 0; k < Each; k++) sums[warp][lane + 32 * k] = columns[k];
+    __syncthreads();
+    const int column = tile.column + threadIdx.x;
+    double sum = 0;
+    for (int i = 0; i < Warps; i++) sum += sums[i][threadIdx.x];
+    if (column < m.width) a.scratch[m.columnSums + (int64_t)(tile.row / Down) * m.width + column] = sum;
+  }
+  weights = sumOfBlock(weights);
+  if (threadIdx.x == 0) a.scratch[a.ofWeights + blockIdx.x] = weights;
+}
+
+extern "C" __global__ void __launch_bounds__(Threads) adafactor_means(const __grid_constant__ FactoredStep a) {
+  __shared__ double sums[Warps][Lines];
+  const Step s = decided(a.u);
+  if (!s.made) return;
+  const Piece piece = a.lines[blockIdx.x];
+  const Factored m = a.matrices[piece.matrix];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t line = (int64_t)piece.row + lane;  // rows, and behind them columns
+  const bool isRow = line < m.height, isThere = line < (int64_t)m.height + m.width;
+  const int64_t at = isRow ? line : line - m.height, each = isRow ? m.height : m.width;
+  const int64_t parts = isRow ? (m.width + Across - 1) / Across : (m.height + Down - 1) / Down;
+  const double* list = a.scratch + (isRow ? m.rowSums : m.columnSums) + at;
+  double sum = 0;
+  if (isThere) {
+#pragma unroll 4
+    for (int64_t i = warp; i < parts; i += Warps) sum += list[i * each];
+  }
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0) return;
+  double mean = 0;
+  if (isThere) {
+    for (int i = 1; i < Warps; i++) sum += sums[i][lane];
+    float* const state = (isRow ? m.rows : m.columns) + at;
+    const float before = *state, now = before + forgotten(a, s) * ((float)(sum / (isRow ? m.width : m.height)) - before);
+    *state = now;
+    if (isRow) mean = now;
+  }
+  mean = sumOfWarp(mean);
+  if (lane == 0) a.scratch[a.ofRows + blockIdx.x] = mean;
+}
+
+// meanOfRows is the mean of a matrix's means, for all threads of a block.
+__device__ __forceinline__ float meanOfRows(const FactoredStep& a, const Factored& m) {
+  __shared__ float mean;
+  double sum = 0;
+  for (int i = threadIdx.x; i < m.lines; i += Threads) sum += a.scratch[a.ofRows + m.firstLines + i];
+  sum = sumOfBlock(sum);
+  if (threadIdx.x == 0) mean = fmaxf((float)(sum / m.height), Tiny);
+  __syncthreads();
+  return mean;
+}
+
+// Directions are those of a thread's elements of a row.
+struct Directions {
+  float scale, mean;
+  __device__ __forceinline__ float at(const Factored& m, const Piece& tile, int row, int64_t first, int k) const {
+    const float square = m.v ? m.v[first + 32 * k] : m.rows[tile.row + row] * m.columns[tile.column + threadIdx.x % 32 + 32 * k] / mean;
+    return scale * m.g[first + 32 * k] / sqrtf(fmaxf(square, Tiny * Tiny));
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(Threads) adafactor_directions(const __grid_constant__ FactoredStep a) {
+  const Step s = decided(a.u);
+  if (!s.made) return;
+  const Piece tile = a.tiles[blockIdx.x];
+  const Factored m = a.matrices[tile.matrix];
+  const Directions directions = {(float)s.scale, m.v ? 0 : meanOfRows(a, m)};
+  double sum = 0;
+  eachRow(m, tile, [&](int row, int64_t first, int n) {
+#pragma unroll
+    for (int k = 0; k < Each; k++) {
+      if (32 * k >= n) continue;
+      const double u = directions.at(m, tile, row, first, k);
+      sum += u * u;
+    }
+  });
+  sum = sumOfBlock(sum);
+  if (threadIdx.x == 0) a.scratch[a.ofDirections + blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(Threads) adafactor_rates(const __grid_constant__ FactoredStep a) {
+  const Step s = decided(a.u);
+  if (!s.made) return;
+  const Whole t = a.tensors[blockIdx.x];
+  double weights = 0, directions = 0;
+  for (int i = t.firstTile + threadIdx.x; i < t.firstTile + t.tiles; i += Threads) {
+    weights += a.scratch[a.ofWeights + i], directions += a.scratch[a.ofDirections + i];
+  }
+  weights = sumOfBlock(weights);
+  __syncthreads();
+  directions = sumOfBlock(directions);
+  if (threadIdx.x > 0) return;
+  const double n = (double)t.elements, size = fmax(a.u.epsilon, sqrt(weights / n));
+  a.scratch[a.rates + blockIdx.x] = size * fmin(s.rate, 1 / sqrt(s.steps)) / fmax(1.0, sqrt(directions / n) / a.clip);
+}
+
+// storeCopy writes an element of a matrix to the weight's copy.
+__device__ __forceinline__ void storeCopy(const Factored& m, int64_t at, float w) {
+  const uint32_t i = m.first + (uint32_t)at, row = i / m.copyColumns;
+  m.copy[(int64_t)row * m.stride + (i - row * m.copyColumns)] =
+      m.element == ElementBF16 ? __bfloat16_as_ushort(__float2bfloat16_rn(w)) : __half_as_ushort(__float2half_rn(w));
+}
+
+extern "C" __global__ void __launch_bounds__(Threads) adafactor(const __grid_constant__ FactoredStep a) {
+  const Step s = decided(a.u);
+  const Piece tile = a.tiles[blockIdx.x];
+  const Factored m = a.matrices[tile.matrix];
+  const Directions directions = {(float)s.scale, m.v || !s.made ? 0 : meanOfRows(a, m)};
+  const float decay = (float)s.decay, rate = s.made ? (float)a.scratch[a.rates + m.tensor] : 0;
+  eachRow(m, tile, [&](int row, int64_t first, int n) {
+    float w[Each];
+#pragma unroll
+    for (int k = 0; k < Each; k++) {  // all loads come before the first store
+      if (32 * k < n && s.made) w[k] = decay * m.w[first + 32 * k] - rate * directions.at(m, tile, row, first, k);
+    }
+#pragma unroll
+    for (int k = 0; k < Each; k++) {
+      if (32 * k >= n) continue;
+      if (s.made) m.w[first + 32 * k] = w[k];
+      if (s.made && m.copy) storeCopy(m, first + 32 * k, w[k]);
+      if (a.u.clear) m.g[first + 32 * k] = 0;
+    }
+  });
+}
