@@ -27,7 +27,7 @@ var waysToDecode = []decodes{
 	{"float32", tensor.Float32, tensor.Float32, 1e-5},
 	{"bfloat16", ops.BFloat16, tensor.Float32, 0.05},
 	{"bfloat16 weights", ops.BFloat16, ops.BFloat16, 0.05},
-	{"float16 weights", ops.Float16, ops.Float16, 0.01},
+	{"float16 weights", ops.Float16, ops.Float16, 0.02},
 }
 
 func openDevice(t testing.TB) *ops.Device {

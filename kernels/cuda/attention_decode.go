@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // decodeArguments is DecodeArguments in src/attention_decode.cu.
@@ -47,8 +48,8 @@ func (c *attention) decoder(o kernels.Tensor) (decoder, bool) {
 }
 
 // decode queues the kernel. Blocks enough for the device share the keys of each head. With state,
-// the device knows how many keys there are.
-func (c *attention) decode(v decoder, state readable) error {
+// the device knows how many keys there are. early is nil where the kernel does not overlap others.
+func (c *attention) decode(v decoder, state readable, early *driver.Early) error {
 	const (
 		blocksOfMultiprocessor = 2
 		mostSplits             = 32 // a warp adds them, a lane each
@@ -69,6 +70,8 @@ func (c *attention) decode(v decoder, state readable) error {
 	}
 	arguments.arguments = *g
 	s := shapeOf(v.name(), v.name(), [3]int{splits, int(g.keyHeads), int(g.sequences)}, threadsDecoder, 4*v.partialBytes())
-	s.Dependent = v.sm90 && state != 0
+	if v.sm90 {
+		s.Early = early
+	}
 	return c.device.launch(s, nil, unsafe.Pointer(arguments))
 }

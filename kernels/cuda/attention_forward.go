@@ -43,7 +43,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	}
 	c.args.o, c.args.lse = rowsWritten(o), written(out.LSE)
 	if v, ok := c.decoder(o); ok {
-		err = c.decode(v, 0)
+		err = c.decode(v, 0, nil)
 	} else {
 		err = c.forward(o)
 	}

@@ -73,7 +73,7 @@ func (d *Device) CachedAttentionForward(c *kernels.CachedAttention, o kernels.Te
 		return err
 	}
 	a.args.o = rowsWritten(o)
-	err = a.decode(v, read(c.State))
+	err = a.decode(v, read(c.State), &driver.Early{Writes: spansOf(o)})
 	a.ended = err == nil
 	return err
 }
@@ -86,13 +86,14 @@ func (a *attention) append(c *kernels.CachedAttention) error {
 	g := &appendArguments{q: rowsRead(c.Q), k: rowsRead(c.K), v: rowsRead(c.V), keys: rowsWritten(c.Keys), values: rowsWritten(c.Values),
 		state: written(c.State), items: int32(c.Keys.Shape[0]), heads: int32(c.Q.Shape[1]), keyHeads: int32(c.K.Shape[1]),
 		length: int32(c.Q.Shape[2]), d: int32(c.Q.Shape[3]), dv: int32(c.V.Shape[3])}
+	writes := spansOf(c.Keys, c.Values, c.State)
 	var owner *driver.Owner
 	if r := c.RoPE; r != nil {
 		turned, err := a.borrow(c.Q.DType, c.Q.Shape...)
 		if err != nil {
 			return err
 		}
-		g.turned, a.args.q = rowsWritten(turned), rowsRead(turned)
+		g.turned, a.args.q, writes = rowsWritten(turned), rowsRead(turned), append(writes, spansOf(turned)...)
 		g.dim, g.offset, g.amplitude = int32(r.Dim(c.Q.Shape[3])), int32(r.Offset), float32(r.EffectiveAmplitude())
 		if r.Pairing == kernels.Interleaved {
 			g.interleaved = 1
@@ -104,7 +105,7 @@ func (a *attention) append(c *kernels.CachedAttention) error {
 	}
 	s := shapeOf("cache_append", "cache_append"+entrySuffixes[c.Q.DType], [3]int{c.Q.Shape[0], 1, 1}, threads, 0)
 	if d.hasMaps() {
-		s.Kernel.Module, s.Dependent = "cache_append_sm90", true
+		s.Kernel.Module, s.Early = "cache_append_sm90", &driver.Early{Writes: writes}
 	}
 	err := d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(owner)

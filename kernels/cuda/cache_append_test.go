@@ -13,24 +13,24 @@ import (
 
 // Attention of new tokens adds them to a cache whose lengths the device counts, once as a call and
 // then in launches of a recording: turned or not, some items resting, the call's items anywhere in
-// the cache.
+// the cache, for whose keys one cluster is enough or not.
 func TestCachedAttention(t *testing.T) {
-	const items, capacity = 5, 200
+	const items = 5
 	for _, c := range []struct {
-		batch, first, heads, keyHeads, rows, d, dv int
-		rope                                       *kernels.RoPE
+		capacity, batch, first, heads, keyHeads, rows, d, dv int
+		rope                                                 *kernels.RoPE
 	}{
-		{1, 0, 32, 4, 1, 64, 64, &kernels.RoPE{}},
-		{4, 1, 8, 2, 2, 128, 128, &kernels.RoPE{Base: 500000, RotaryDim: 64, Amplitude: 1.25, Offset: 3}},
-		{3, 2, 4, 4, 16, 64, 40, &kernels.RoPE{Pairing: kernels.Interleaved, RotaryDim: 48}},
-		{5, 0, 6, 3, 3, 72, 80, nil},
-		{2, 3, 4, 2, 1, 256, 256, &kernels.RoPE{Divisors: slices.Repeat([]float64{1, 4}, 64)}},
+		{200, 1, 0, 32, 4, 1, 64, 64, &kernels.RoPE{}},
+		{200, 4, 1, 8, 2, 2, 128, 128, &kernels.RoPE{Base: 500000, RotaryDim: 64, Amplitude: 1.25, Offset: 3}},
+		{200, 3, 2, 4, 4, 16, 64, 40, &kernels.RoPE{Pairing: kernels.Interleaved, RotaryDim: 48}},
+		{200, 5, 0, 6, 3, 3, 72, 80, nil},
+		{3000, 1, 4, 32, 4, 1, 64, 64, &kernels.RoPE{}},
+		{1100, 3, 2, 8, 2, 3, 128, 128, nil},
+		{200, 2, 3, 4, 2, 1, 256, 256, &kernels.RoPE{Divisors: slices.Repeat([]float64{1, 4}, 64)}},
 	} {
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 			r := newRowwiseTest(t, "%v %+v", dtype, c)
-			keys, values := r.empty(dtype, 8, items, capacity, c.keyHeads, c.d), r.empty(dtype, 0, items, capacity, c.keyHeads, c.dv)
-			r.must(r.d.Fill(keys.Tensor, 0))
-			r.must(r.d.Fill(values.Tensor, 0))
+			keys, values := r.normals(dtype, 8, items, c.capacity, c.keyHeads, c.d), r.normals(dtype, 0, items, c.capacity, c.keyHeads, c.dv)
 			columns := (c.heads+c.keyHeads)*c.d + c.keyHeads*c.dv
 			qkv, o := r.empty(dtype, 0, c.batch, c.rows, columns), r.empty(dtype, 8, c.batch, c.heads, c.rows, c.dv)
 			part := func(t kernels.Tensor, from, heads, d int) kernels.Tensor {
@@ -43,7 +43,7 @@ func TestCachedAttention(t *testing.T) {
 			state := make([]int32, 1+2*items)
 			state[0] = int32(c.first)
 			for item := range items {
-				state[1+item], state[1+items+item] = int32(item*37%90), int32(min(1, (item+c.first)%4))
+				state[1+item], state[1+items+item] = int32(c.capacity-200+item*37%90), int32(min(1, (item+c.first)%4))
 			}
 			onDevice, err := r.d.Upload(kernels.Of(state, len(state)))
 			r.must(err)

@@ -4,10 +4,12 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // rowsArguments is RowsArguments in src/matmul_rows.cu.
@@ -21,13 +23,11 @@ type rowsArguments struct {
 	gammaWide   int32
 	eps         float32
 	count       int32
-	gated, zero int32
 }
 
 // rowsWeight is Weight in src/matmul_rows.cu.
 type rowsWeight struct {
-	data, bias     readable
-	row, column    int64
+	bias           readable
 	first, columns int32
 	biasElement    element
 	zero           int32
@@ -35,8 +35,17 @@ type rowsWeight struct {
 
 const mostWeights = 3
 
+// fewRows is a call of the kernel: what it is told, and the operands that it moves as boxes.
+type fewRows struct {
+	matmulRows
+	arguments *rowsArguments // by itself: the driver's call may see no pointers of Go's in it
+	a         view
+	b         []view
+	early     driver.Early
+}
+
 // ofFewRows is the kernel for a product that takes as long as reading B, if there is one: of up to
-// sixteen rows, and large enough that the cluster's two barriers do not matter.
+// sixteen rows, and large enough that what a cluster's blocks tell each other does not matter.
 func (p *product) ofFewRows() (v matmulRows, ok bool) {
 	const (
 		large = 1 << 18
@@ -55,57 +64,100 @@ func (p *product) ofFewRows() (v matmulRows, ok bool) {
 // launchRows queues the kernel.
 func (p *product) launchRows(v matmulRows) error {
 	g := &rowsArguments{m: *p.args, count: 1}
-	g.weights[0] = rowsWeight{data: g.m.b.data, bias: g.m.bias, row: g.m.b.row, column: g.m.b.column, columns: g.m.columns, biasElement: g.m.biasElement}
-	return p.device.launchRows(v, g)
+	c := &fewRows{matmulRows: v, arguments: g, a: p.operand(0), b: []view{p.operand(1)}}
+	g.weights[0] = rowsWeight{bias: g.m.bias, columns: g.m.columns, biasElement: g.m.biasElement}
+	c.early.Writes = []driver.Span{p.output(2).span()}
+	if g.m.pre.data != 0 {
+		c.early.Writes = append(c.early.Writes, p.output(3).span())
+	}
+	return p.device.launchRows(c)
 }
 
-// launchRows queues the kernel. As many blocks share the depth as it takes to keep the device busy.
-func (d *Device) launchRows(v matmulRows, g *rowsArguments) error {
+// launchRows queues the kernel.
+func (d *Device) launchRows(c *fewRows) error {
+	const rowBytes = 128 // of a box
+	maps := make([]driver.EncodedMap, 0, 1+mostWeights)
+	encode := func(v view, second bool, boxRows int) error {
+		const unused = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
+		along, across, stride := v.seconds, v.firsts, v.first
+		if !second {
+			along, across, stride = v.firsts, v.seconds, v.second
+		}
+		if across == 1 {
+			stride = unused
+		}
+		m, err := d.Encode(newTensorMap(rows[readable]{v.data.Readable(), unused, unused, stride}, [4]int{1, 1, int(across), int(along)}, rowBytes, boxRows, v.element))
+		maps = append(maps, m)
+		return err
+	}
+	err := encode(c.a, true, mostRows)
+	panels := 0
+	for _, b := range c.b {
+		panels += tilesOf(b.firsts, columnsOfPanel)
+		c.early.Reads = append(c.early.Reads, b.span())
+		if err == nil {
+			err = encode(b, !c.bRows, columnsOfPanel)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: matmul: %w", d.Name(), err)
+	}
+	for len(maps) < cap(maps) {
+		maps = append(maps, maps[0])
+	}
+	if c.gated {
+		panels /= 2
+	}
+	blocks := blocksOfPanel(panels, tilesOf(c.a.seconds, depthOfStep), d.Multiprocessors)
+	s := shapeOf(c.name(), fmt.Sprintf("%s_%d", c.name(), blocks), [3]int{panels * blocks, 1, 1}, threadsOfRows, c.sharedBytes())
+	s.Early = &c.early
+	return d.launch(s, maps, unsafe.Pointer(c.arguments))
+}
+
+// blocksOfPanel chooses how many blocks share the depth of a panel, so that the multiprocessors
+// are busy for the fewest steps. What a block does besides takes about two.
+func blocksOfPanel(panels, steps, multiprocessors int) int {
 	const (
-		busy = 300 // blocks
-		most = 8   // of a cluster
+		most   = 8 // of a cluster
+		beside = 2
 	)
-	clusters, cluster, suffix := 0, 1, ""
-	for _, w := range g.weights[:g.count] {
-		clusters += tilesOf(w.columns, columnsOfCluster)
+	best, least := 1, math.MaxInt
+	for blocks := 1; blocks <= min(most, steps); blocks++ {
+		turns := tilesOf(int32(panels*blocks), multiprocessors)
+		if takes := turns * (tilesOf(int32(steps), blocks) + beside); takes < least {
+			best, least = blocks, takes
+		}
 	}
-	if g.gated != 0 {
-		clusters = tilesOf(g.m.columns, columnsOfCluster/2)
-	}
-	for clusters*cluster < busy && cluster < most {
-		cluster *= 2
-	}
-	if g.normed != 0 {
-		suffix = "_norm"
-	}
-	s := shapeOf(v.name(), fmt.Sprintf("%s%s_%d", v.name(), suffix, cluster), [3]int{clusters * cluster, 1, 1}, threadsOfRows, 0)
-	s.Dependent = true
-	return d.launch(s, nil, unsafe.Pointer(g))
+	return best
+}
+
+// span is where the tensor lies.
+func (v view) span() driver.Span {
+	last := int64(v.firsts-1)*v.first + int64(v.seconds-1)*v.second
+	return driver.Span{From: v.data, To: v.data + address((last+1)*v.size())}
 }
 
 // TakesRowsProduct reports whether the problem is one of few rows of 16 bits, whose weights lie
-// alike and can be moved 16 bytes at a time. Every block reads all rows that are normalised, so
-// there may be few of them.
+// alike and can be moved 16 bytes at a time.
 func (d *Device) TakesRowsProduct(p *kernels.RowsProduct) bool {
 	_, ok := d.rowsKernel(p)
 	return ok
 }
 
 func (d *Device) rowsKernel(p *kernels.RowsProduct) (v matmulRows, ok bool) {
-	const mostNormed = 4
 	if !d.hasMaps() || p.Validate() != nil || p.X.DType != kernels.BF16 && p.X.DType != kernels.F16 || len(p.Weights) > mostWeights ||
-		p.X.Shape[0] > mostRows || p.Norm != nil && p.X.Shape[0] > mostNormed || p.X.Shape[0]*p.X.Shape[1]*p.Columns() == 0 {
+		p.X.Shape[0] > mostRows || p.X.Shape[0]*p.X.Shape[1]*p.Columns() == 0 {
 		return v, false
 	}
 	x, first := p.X, p.Weights[0]
-	v = matmulRows{element: elementOf(x.DType), bRows: first.Strides[0] != 1}
+	v = matmulRows{element: elementOf(x.DType), bRows: first.Strides[0] != 1, gated: p.Gated}
 	along, across := 0, 1 // the axis along which 16 bytes lie
 	if v.bRows {
 		along, across = 1, 0
 	}
 	ok = movable(x, 1, 0) && (p.Norm == nil || isAligned(p.Norm.Gamma))
 	for _, w := range p.Weights {
-		ok = ok && movable(w, along, across) && (!p.Gated || w.Strides[across] == first.Strides[across])
+		ok = ok && movable(w, along, across)
 	}
 	return v, ok
 }
@@ -130,25 +182,24 @@ func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) er
 		return kernels.Unsupported{Device: d.Name(), What: "this " + name}
 	}
 	g := &rowsArguments{residual: read(p.Residual), count: int32(len(p.Weights))}
+	call := &fewRows{matmulRows: v, arguments: g, a: matrix(p.X), early: driver.Early{Writes: []driver.Span{matrix(c).span()}}}
 	g.m = matmulArguments{rows: int32(p.X.Shape[0]), columns: int32(p.Columns()), depth: int32(p.X.Shape[1]), items: 1, inner: 1, cElement: elementOf(c.DType)}
-	g.m.a.data, g.m.a.row, g.m.a.column = read(p.X), int64(p.X.Strides[0]), 1
 	g.m.c.data, g.m.c.row, g.m.c.column = written(c), int64(c.Strides[0]), 1
 	if p.Residual.IsSet() {
 		g.residualRow = int64(p.Residual.Strides[0])
-	}
-	if p.Gated {
-		g.gated = 1
 	}
 	if n := p.Norm; n != nil {
 		g.normed, g.gamma, g.eps = 1, read(n.Gamma), float32(n.Eps)
 		if n.Gamma.DType == kernels.F32 {
 			g.gammaWide = 1
 		}
+		call.early.Reads = spansOf(n.Gamma)
 	}
 	first := 0
 	for i, t := range p.Weights {
+		call.b = append(call.b, matrix(t.Permute(1, 0)))
 		w := &g.weights[i]
-		*w = rowsWeight{data: read(t), row: int64(t.Strides[0]), column: int64(t.Strides[1]), first: int32(first), columns: int32(t.Shape[1])}
+		*w = rowsWeight{first: int32(first), columns: int32(t.Shape[1])}
 		if p.Biases != nil {
 			w.bias, w.biasElement = read(p.Biases[i]), elementOf(p.Biases[i].DType)
 		}
@@ -156,5 +207,21 @@ func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) er
 			first += t.Shape[1]
 		}
 	}
-	return d.launchRows(v, g)
+	return d.launchRows(call)
+}
+
+// matrix is a tensor of two axes as the operand of a product.
+func matrix(t kernels.Tensor) view {
+	return view{data: address(read(t)), firsts: int32(t.Shape[0]), seconds: int32(t.Shape[1]), first: int64(t.Strides[0]), second: int64(t.Strides[1]), element: elementOf(t.DType)}
+}
+
+// spansOf is where tensors lie that are set, and not empty.
+func spansOf(tensors ...kernels.Tensor) []driver.Span {
+	var list []driver.Span
+	for _, t := range tensors {
+		if t.IsSet() && t.Elements() > 0 {
+			list = append(list, driver.SpanOf(t))
+		}
+	}
+	return list
 }

@@ -43,5 +43,18 @@ func Written(t kernels.Tensor) Writable {
 	return Writable(uintptr(t.Data))
 }
 
+// Span is a piece of the device's memory, up to but not including To.
+type Span struct{ From, To Address }
+
+// SpanOf is where a tensor that is not empty lies, gaps between its elements included.
+func SpanOf(t kernels.Tensor) Span {
+	last := 0
+	for axis, n := range t.Shape {
+		last += (n - 1) * t.Strides[axis]
+	}
+	from := Address(uintptr(t.Data))
+	return Span{from, from + Address((last+1)*t.DType.Size())}
+}
+
 // Pointer is the place as kernels.Tensor has it: no pointer that Go could follow.
 func (a Address) Pointer() unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }

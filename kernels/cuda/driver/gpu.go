@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -31,8 +32,16 @@ type GPU struct {
 	recorder recorders
 	waiting  atomic.Pointer[Transfers] // that were asked for later, nil for none
 
+	turn   turn
 	last   atomic.Pointer[Launch] // the kernel queued last, for the messages of errors that come later
 	traced atomic.Pointer[func(kernel string)]
+}
+
+// turn is the kernel that was queued last, nil for one that does not overlap others. What is queued
+// besides kernels waits for all before it.
+type turn struct {
+	sync.Mutex
+	before *Early
 }
 
 // Properties are what kernels are chosen by.

@@ -60,6 +60,11 @@ static CUresult limitSharedMemory(CUcontext context, CUfunction f, int bytes) {
   return result ? result : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
 
+static CUresult preferSharedMemory(CUcontext context, CUfunction f) {
+  const CUresult result = cuCtxSetCurrent(context);
+  return result ? result : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+}
+
 static const char* nameOf(CUresult result) {
   const char* name = 0;
   cuGetErrorName(result, &name);
@@ -159,11 +164,11 @@ func encode(context cu.CUContext, t TensorMap) (encoded EncodedMap, err error) {
 	return encoded, nil
 }
 
-// launchKernel queues a kernel. arguments points to the struct that it takes by value after the
-// maps.
-func launchKernel(context cu.CUContext, f cu.Function, stream cu.Stream, l *Launch, maps []EncodedMap, arguments unsafe.Pointer) error {
+// launchKernel queues a kernel, which may begin while the one before it runs or not. arguments
+// points to the struct that it takes by value after the maps.
+func launchKernel(context cu.CUContext, f cu.Function, stream cu.Stream, l *Launch, mayBegin bool, maps []EncodedMap, arguments unsafe.Pointer) error {
 	dependent := C.int(0)
-	if l.Dependent {
+	if mayBegin {
 		dependent = 1
 	}
 	result := C.launch(rawContext(context), rawFunction(f), C.uint32_t(l.Grid[0]), C.uint32_t(l.Grid[1]), C.uint32_t(l.Grid[2]),
@@ -186,6 +191,16 @@ func firstOf(maps []EncodedMap) *C.uchar {
 func limitSharedMemory(context cu.CUContext, f cu.Function, bytes int) error {
 	if result := C.limitSharedMemory(rawContext(context), rawFunction(f), C.int(bytes)); result != 0 {
 		return fmt.Errorf("cuFuncSetAttribute(%d bytes of dynamic shared memory): %w", bytes, driverError(result))
+	}
+	return nil
+}
+
+// preferSharedMemory gives a kernel's multiprocessors as much shared memory as they have. Kernels
+// that overlap need one division of it and the cache: another one waits until a multiprocessor is
+// empty.
+func preferSharedMemory(context cu.CUContext, f cu.Function) error {
+	if result := C.preferSharedMemory(rawContext(context), rawFunction(f)); result != 0 {
+		return fmt.Errorf("cuFuncSetAttribute(the most shared memory): %w", driverError(result))
 	}
 	return nil
 }

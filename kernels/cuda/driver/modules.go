@@ -66,6 +66,11 @@ func (g *GPU) function(l Launch) (cu.Function, error) {
 			return f, fmt.Errorf("%s: %s: %w", g.Name(), l.Kernel.Entry, err)
 		}
 	}
+	if l.Early != nil {
+		if err := preferSharedMemory(g.context, f); err != nil {
+			return f, fmt.Errorf("%s: %s: %w", g.Name(), l.Kernel.Entry, err)
+		}
+	}
 	if m.functions == nil {
 		m.functions = map[Kernel]cu.Function{}
 	}

@@ -57,12 +57,36 @@ type Launch struct {
 	Grid        [3]int
 	Threads     int
 	SharedBytes int // dynamic
-	// Dependent says that the kernel may begin before the one before it has ended, and waits for
-	// that itself (griddepcontrol.wait).
-	Dependent bool
+	// Early is of a kernel that overlaps those before and behind it, nil for others.
+	Early *Early
 
 	// Step says where a kernel's struct has the step of dropout, nil if it has none.
 	Step *StepField
+}
+
+// Early is what a kernel touches that lets the kernel behind it begin before it has ended
+// (griddepcontrol.launch_dependents), and waits itself for those before it (griddepcontrol.wait).
+// Behind its wait all that earlier kernels wrote is there.
+type Early struct {
+	Reads  []Span // before it waits
+	Writes []Span // all that it writes
+}
+
+// mayBegin reports whether a kernel may begin while the one before it runs: they overlap, and the
+// one before writes nothing that this one reads before it waits. Those before that have ended: the
+// one before has waited for them before it let others begin.
+func (e *Early) mayBegin(before *Early) bool {
+	if e == nil || before == nil {
+		return false
+	}
+	for _, read := range e.Reads {
+		for _, write := range before.Writes {
+			if read.From < write.To && write.From < read.To {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Kernel is an entry point and the module that has it.
@@ -95,13 +119,22 @@ func (q direct) Launch(l Launch, maps []EncodedMap, arguments unsafe.Pointer) er
 		return err
 	}
 	g.last.Store(&l)
-	if err := launchKernel(g.context, f, g.stream, &l, maps, arguments); err != nil {
+	if err := g.launchInTurn(f, &l, maps, arguments); err != nil {
 		return fmt.Errorf("%s: %w", g.Name(), err)
 	}
 	if queued := g.traced.Load(); queued != nil {
 		(*queued)(l.Kernel.Entry)
 	}
 	return nil
+}
+
+// launchInTurn queues a kernel, and remembers it for the next one.
+func (g *GPU) launchInTurn(f cu.Function, l *Launch, maps []EncodedMap, arguments unsafe.Pointer) error {
+	g.turn.Lock()
+	defer g.turn.Unlock()
+	err := launchKernel(g.context, f, g.stream, l, l.Early.mayBegin(g.turn.before), maps, arguments)
+	g.turn.before = l.Early
+	return err
 }
 
 func (q direct) Clear(at Address, bytes int) error {

@@ -98,8 +98,10 @@ func (g *GPU) Vary(k PartKernels, work func(Queue) error) error {
 	return nil
 }
 
-// Launch remembers the kernel's place. What varies is asked for with the step of dropout.
+// Launch remembers the kernel's place. What varies is asked for with the step of dropout. No kernel
+// overlaps others here: the one that takes its place may not wait.
 func (p *part) Launch(l Launch, maps []EncodedMap, arguments unsafe.Pointer) error {
+	l.Early = nil
 	if err := p.direct.Launch(l, maps, arguments); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Kernels that begin before the one before them has ended (programmatic dependent launch), where they
-// are compiled for it: the launcher says so with Launch.Dependent.
+// Kernels that overlap those before and behind them (programmatic dependent launch), where they are
+// compiled for it: the launcher says so with Launch.Early, and what they read before they wait.
 #pragma once
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -9,7 +9,8 @@ constexpr bool DEPENDENT = false;
 #endif
 
 // awaitBefore waits until the kernels before this one have ended, and what they wrote can be seen. A
-// thread calls it before it reads what any of them writes, and before it writes anything.
+// thread calls it before it reads what any of them writes, and before it writes anything. Some thread
+// of each block calls it in any case: the kernel behind this one waits for this one alone.
 __device__ __forceinline__ void awaitBefore() {
   if constexpr (DEPENDENT) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
