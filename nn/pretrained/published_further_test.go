@@ -56,6 +56,37 @@ var publishedFurther = []publishedConfig{
 		"min_length": 56, "model_type": "bart", "no_repeat_ngram_size": 3, "normalize_before": false, "num_beams": 4, "num_hidden_layers": 12,
 		"output_past": true, "pad_token_id": 1, "prefix": " ", "scale_embedding": false, "task_specific_params": {"summarization": {"num_beams": 4}},
 		"transformers_version": "4.7.0.dev0", "use_cache": true, "vocab_size": 50264}`},
+	{"THUDM/GLM-4-9B-0414", 9_400_279_040, `{"architectures": ["Glm4ForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+		"eos_token_id": [151329, 151336, 151338], "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+		"intermediate_size": 13696, "max_position_embeddings": 32768, "model_type": "glm4", "num_attention_heads": 32, "num_hidden_layers": 40,
+		"num_key_value_heads": 2, "pad_token_id": 151329, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+		"tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.52.0.dev0", "use_cache": true, "vocab_size": 151552}`},
+	{"tiiuae/falcon-40b", 41_303_293_952, `{"alibi": false, "apply_residual_connection_post_layernorm": false, "architectures":
+		["FalconForCausalLM"], "attention_dropout": 0.0, "auto_map": {"AutoConfig": "configuration_falcon.FalconConfig", "AutoModelForCausalLM":
+		"modeling_falcon.FalconForCausalLM"}, "bias": false, "bos_token_id": 11, "eos_token_id": 11, "hidden_dropout": 0.0, "hidden_size": 8192,
+		"initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "falcon", "new_decoder_architecture": true, "num_attention_heads":
+		128, "num_hidden_layers": 60, "num_kv_heads": 8, "parallel_attn": true, "torch_dtype": "bfloat16", "transformers_version": "4.27.4",
+		"use_cache": true, "vocab_size": 65024}`},
+	{"answerdotai/ModernBERT-large", 395_881_664, `{"architectures": ["ModernBertForMaskedLM"], "attention_bias": false, "attention_dropout":
+		0.0, "bos_token_id": 50281, "classifier_activation": "gelu", "classifier_bias": false, "classifier_dropout": 0.0, "classifier_pooling":
+		"mean", "cls_token_id": 50281, "decoder_bias": true, "deterministic_flash_attn": false, "embedding_dropout": 0.0, "eos_token_id": 50282,
+		"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "gradient_checkpointing": false, "hidden_activation": "gelu", "hidden_size":
+		1024, "initializer_cutoff_factor": 2.0, "initializer_range": 0.02, "intermediate_size": 2624, "layer_norm_eps": 1e-05, "local_attention":
+		128, "local_rope_theta": 10000.0, "max_position_embeddings": 8192, "mlp_bias": false, "mlp_dropout": 0.0, "model_type": "modernbert",
+		"norm_bias": false, "norm_eps": 1e-05, "num_attention_heads": 16, "num_hidden_layers": 28, "pad_token_id": 50283, "position_embedding_type":
+		"absolute", "sep_token_id": 50282, "tie_word_embeddings": true, "torch_dtype": "float32", "transformers_version": "4.47.0.dev0",
+		"vocab_size": 50368}`},
+	{"01-ai/Yi-1.5-6B", 6_061_035_520, `{"architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+		"bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 11008,
+		"max_position_embeddings": 4096, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 4,
+		"pad_token_id": 0, "pretraining_tp": 1, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 5000000.0, "tie_word_embeddings": false,
+		"torch_dtype": "bfloat16", "transformers_version": "4.40.0", "use_cache": false, "vocab_size": 64000}`},
+	{"Qwen/Qwen3-4B-Instruct-2507", 4_022_468_096, `{"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+		"bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2560, "initializer_range": 0.02,
+		"intermediate_size": 9728, "max_position_embeddings": 262144, "max_window_layers": 36, "model_type": "qwen3", "num_attention_heads": 32,
+		"num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 5000000, "sliding_window":
+		null, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window":
+		false, "vocab_size": 151936}`},
 }
 
 // Configs of published models that there is no model for are refused, by the field that asks for
