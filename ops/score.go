@@ -19,6 +19,12 @@ type (
 // Lookup is the element of a node's value under an index for each of its axes, for a Score or a
 // Mask of [AttentionOptions]: a float of a node of floats, which then has a gradient, or an
 // integer. An index outside of its axis is moved to the axis's nearer end.
+//
+// What a score needs of a whole row, such as its sum, is an op before attention, computed once a
+// row and not once a pair:
+//
+//	sums, err := ops.MatMul(n, ones, ops.MatMulOptions{})   // n is (H, S, D), ones (D)
+//	... ops.Lookup(sums, p.Head, p.Key) ...
 func Lookup(n *gorgonia.Node, index ...any) Expr {
 	if n == nil || n.Type() == nil {
 		return score.Lookup(&score.Table{Err: errors.New("a node that is looked up is nil or a zero node, it needs to be one of a graph")}, index...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/gradcheck"
 	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/score"
@@ -108,6 +109,27 @@ func TestScoreGradients(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A score looks up sums of rows, which an op makes of what it captures.
+func TestScoreOfSumsOfRows(t *testing.T) {
+	build := func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
+		random := rand.New(rand.NewPCG(5, 6))
+		leaf := func(name string, shape ...int) *gorgonia.Node { return drawn(g, random, dtype, name, shape...) }
+		in := gorgonia.Nodes{leaf("q", 2, 4, 5, 6), leaf("k", 2, 2, 7, 6), leaf("v", 2, 2, 7, 3), leaf("captured", 4, 7, 3)}
+		ones := tensor.Ones(dtype, 3)
+		sums, err := ops.MatMul(in[3], gorgonia.NewTensor(g, dtype, 1, gorgonia.WithShape(3), gorgonia.WithName("ones"), gorgonia.WithValue(ones)), ops.MatMulOptions{})
+		if err != nil {
+			return nil, nil, err
+		}
+		out, err := ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Score: func(p ops.Pair) ops.Expr {
+			return p.Score.Mul(ops.Lookup(sums, p.Head, p.Key).Sin()).Add(ops.Lookup(sums, p.Head, p.Query).Add(p.Score).Cos())
+		}})
+		return out, in, err
+	}
+	if err := gradcheck.Graph(build, gradcheck.Options{Seed: 1, Elements: 5, Directions: 1, Single: true, Contiguous: true}); err != nil {
+		t.Error(err)
 	}
 }
 
