@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
@@ -39,8 +40,10 @@ type MultiHeadAttentionConfig struct {
 	QKNorm, QKNormAll bool
 	Epsilon           float64
 	NormPlusOne       bool
-	Init              Init // of the linear layers' weights; nil means FanIn
-	ProjInit          Init // of proj's; nil means Init
+	// Init is of the linear layers' weights; nil means FanIn, of which queries are less where
+	// Options.Scale would make scores larger than 1/√HeadDim does, as in T5.
+	Init     Init
+	ProjInit Init // of proj's; nil means Init
 
 	NewLinear Maker[LinearConfig] // makes the linear layers; nil means NewLinear
 
@@ -156,7 +159,11 @@ func (m *MultiHeadAttention) build() {
 	c := m.c
 	queries, keys := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	add := func(part string, in, out int) Layer {
-		return m.linear(part, c.NewLinear, LinearConfig{In: in, Out: out, NoBias: c.NoBias || c.NoKeyBias && part == "k", Init: c.Init})
+		init := c.Init
+		if init == nil && part[0] == 'q' {
+			init = firstTimes(FanIn, queries, m.queryFactor())
+		}
+		return m.linear(part, c.NewLinear, LinearConfig{In: in, Out: out, NoBias: c.NoBias || c.NoKeyBias && part == "k", Init: init})
 	}
 	normalise := c.QKNorm || c.QKNormAll
 	values := queries
@@ -187,6 +194,15 @@ func (m *MultiHeadAttention) build() {
 	m.proj = m.linear("proj", c.NewLinear, LinearConfig{
 		In: values, Out: c.Dim, NoBias: c.NoBias || c.NoProjBias, Init: initOr(c.ProjInit, c.Init),
 	})
+}
+
+// queryFactor is what queries begin smaller by, so that scores are no larger than with a scale of
+// 1/√HeadDim.
+func (m *MultiHeadAttention) queryFactor() float64 {
+	if m.c.Options.Scale == 0 {
+		return 1
+	}
+	return min(1, 1/(math.Abs(m.c.Options.Scale)*math.Sqrt(float64(m.c.HeadDim))))
 }
 
 // AttentionInputs are what an attention may read besides x.

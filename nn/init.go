@@ -42,6 +42,25 @@ func FanIn(shape []int, r *rand.Rand) func() float64 {
 	return Normal(1/math.Sqrt(float64(shape[0])))(shape, r)
 }
 
+// firstTimes is an Init of a weight (in, out) whose first columns are multiplied by a factor.
+func firstTimes(init Init, columns int, factor float64) Init {
+	if factor == 1 {
+		return init
+	}
+	return func(shape []int, r *rand.Rand) func() float64 {
+		next, column := init(shape, r), -1
+		return func() float64 {
+			if column++; column == shape[1] {
+				column = 0
+			}
+			if column < columns {
+				return factor * next()
+			}
+			return next()
+		}
+	}
+}
+
 // gpt2Std is the standard deviation of embeddings, and of the weights of GPT-2, BERT and Llama.
 const gpt2Std = 0.02
 

@@ -44,7 +44,7 @@ func t5Block(s *nn.Scope, x, context nn.Tensor, table nn.Tensor, causal bool) nn
 }
 
 func t5(s *nn.Scope, source, said nn.Tensor) nn.Tensor {
-	words := nn.NewEmbedding(s.Sub("words"), nn.EmbeddingConfig{Vocab: 20, Dim: 16})
+	words := nn.NewEmbedding(s.Sub("words"), nn.EmbeddingConfig{Vocab: 20, Dim: 16, Init: nn.Normal(1)})
 	read, write := s.Parameter("read", nn.Normal(0.1), 2, 32), s.Parameter("write", nn.Normal(0.1), 2, 32)
 	context, x := words.Forward(source), words.Forward(said)
 	for i := range 2 {
