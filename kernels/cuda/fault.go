@@ -30,7 +30,6 @@ const (
 	faultLinearCrossEntropy
 	faultGather
 	faultScatter
-	faultListBlocks
 )
 
 // faultNames are what messages call the kernels and their indices.
@@ -42,7 +41,6 @@ var faultNames = [...]struct{ kernel, indices string }{
 	faultLinearCrossEntropy:   {"linear cross-entropy", "targets"},
 	faultGather:               {"gather", "ids"},
 	faultScatter:              {"scatter", "ids"},
-	faultListBlocks:           {"list blocks", "lists"},
 }
 
 // fault tells a kernel where to note an index.

@@ -34,7 +34,7 @@ template <> DEVICE void Kernel::run() {
   if (column >= s.sk) return;
   const int group = a.heads / a.keyHeads, firstHead = keyHead * group;
   const UserLists lists((const UserArguments&)a, a.sk, USER_LINE);
-  const int line = lists.before(lists.planeOf(firstHead), s.index, a.sk, s.k0, USER_LINE) + tile;
+  const int line = lists.before(s.index, a.sk, s.k0, USER_LINE) + tile;
   const uint32_t* const bits = lists.bits(line);
   const int count = __ldg(&lists.list(line)->count), steps = count * group;
   const int top = __ldg(&lists.list(line)->first), last = __ldg(&lists.list(line)->end) - 1;
