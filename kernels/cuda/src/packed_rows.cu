@@ -62,16 +62,12 @@ template <PackedKind kind, int GROUPS> struct Own {
 #pragma unroll
       for (int i = 0; i < 4; i++) x[i] = __fmul_rn(numbers[w >> 8 * i & 15], scale[n]);
     } else {
-      // With a code c in its bits, the float `magic` is magic + c. Its product with the scale and that
-      // of what is too much have few enough bits that their difference is exact.
-      constexpr uint32_t magic = kind == Int8 ? 0x47000000 : 0x43000000;           // 2^15, 2^7
-      constexpr float tooMuch = kind == Int8 ? 32768 + 128 : 128 + 8;
+      // A byte below the exponent of 2^23 is a float that is that much larger than it.
+      constexpr uint32_t magic = 0x4b000000;
       const uint32_t w = kind == Int8 ? word(codes[n], p) ^ 0x80808080 : word(codes[n], p % 4) >> (p < 4 ? 0 : 4) & 0x0f0f0f0f;
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const uint32_t bits = kind == Int8 ? __byte_perm(w, magic, 0x7404 | i << 4) : __byte_perm(w, magic, 0x7044 | i << 8);
-        x[i] = fmaf(__uint_as_float(bits), scale[n], -tooMuch * scale[n]);
-      }
+      for (int i = 0; i < 4; i++)
+        x[i] = __fmul_rn(__uint_as_float(__byte_perm(w, magic, 0x7440 + i)) - (kind == Int8 ? 8388736.f : 8388616.f), scale[n]);
     }
   }
 
