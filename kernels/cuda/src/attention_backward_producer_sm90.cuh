@@ -3,6 +3,14 @@
 #pragma once
 #include "attention_backward_barriers_sm90.cuh"
 
+// KeyRows is where a tile's keys begin in memory: in as many pieces, of equal size, as lie apart.
+template <class Shape> struct KeyRows {
+  static constexpr int Pieces = 1;
+  const int first;
+  DEVICE KeyRows(const BackwardRecord<Shape>& record) : first(record.k0() + record.key()) {}
+  DEVICE int operator[](int) const { return first; }
+};
+
 // backwardLoader is one thread's part: it draws the tiles and loads K, V, Q and dO.
 template <class Shape>
 DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, const CUtensorMap* vMap, const CUtensorMap* oMap,
@@ -24,8 +32,9 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
 
     BackwardSteps<Shape> steps(a, record);
     if (!steps.left) continue;
-    const int batch = record.batch(), keyBatch = keyBatchOf(a, batch), q0 = record.q0(), key = record.k0() + record.key();
-    auto loadQ = [&]() {
+    const int batch = record.batch(), keyBatch = keyBatchOf(a, batch), q0 = record.q0();
+    const KeyRows<Shape> keys(record);
+    const auto loadQ = [&]() {
       barrierWait(barriers.emptyQ(q.stage), q.parity);
       barrierExpect(barriers.fullQ(q.stage), Shape::QBytes);
       for (int c = 0; c < Shape::Chunks; c++)
@@ -33,7 +42,7 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
                 q0 + steps.m * Shape::TileQ, steps.head, batch);
       q.advance();
     };
-    auto loadO = [&]() {
+    const auto loadO = [&]() {
       barrierWait(barriers.emptyO(o.stage), o.parity);
       barrierExpect(barriers.fullO(o.stage), Shape::OBytes);
       for (int c = 0; c < Shape::ChunksV; c++)
@@ -41,7 +50,14 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
                 q0 + steps.m * Shape::TileQ, steps.head, batch);
       o.advance();
     };
-    auto loadBias = [&]() {
+    const auto loadKeys = [&](const CUtensorMap* map, uint32_t full, int to, int chunks) {
+      constexpr int rows = Shape::TileK / KeyRows<Shape>::Pieces;
+      barrierExpect(full, chunks * Shape::KChunk);
+      for (int n = 0; n < KeyRows<Shape>::Pieces; n++)
+        for (int c = 0; c < chunks; c++)
+          loadBox(shared + to + c * Shape::KChunk + n * rows * 128, map, full, c * 64, keys[n], t.keyHead, keyBatch);
+    };
+    const auto loadBias = [&]() {
       if (!mapped) return;
       barrierWait(barriers.emptyBias(), biasParity);
       biasParity ^= 1;
@@ -58,14 +74,10 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
     loadQ();
     barrierWait(barriers.emptyKV(), parity);
     parity ^= 1;
-    barrierExpect(barriers.fullK(), Shape::KBytes);
-    for (int c = 0; c < Shape::Chunks; c++)
-      loadBox(shared + Shape::KAt + c * Shape::KChunk, kMap, barriers.fullK(), c * 64, key, t.keyHead, keyBatch);
+    loadKeys(kMap, barriers.fullK(), Shape::KAt, Shape::Chunks);
     loadBias();
     loadO();
-    barrierExpect(barriers.fullV(), Shape::VBytes);
-    for (int c = 0; c < Shape::ChunksV; c++)
-      loadBox(shared + Shape::VAt + c * Shape::KChunk, vMap, barriers.fullV(), c * 64, key, t.keyHead, keyBatch);
+    loadKeys(vMap, barriers.fullV(), Shape::VAt, Shape::ChunksV);
     for (steps.next(); steps.left; steps.next()) {
       loadQ();
       loadBias();

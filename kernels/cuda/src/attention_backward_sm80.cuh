@@ -221,6 +221,19 @@ template <class E, int D, int BQ, int WARPS> struct QuerySums {
   static DEVICE int column() { return warp() / GRID * WIDTH; }
 };
 
+// QueryWalk is the way over the tiles of BQ queries that see something of a tile of BK keys, from the
+// last one down. It has so many steps for all heads together.
+template <class Score, int BQ, int BK> struct QueryWalk {
+  static constexpr bool SKIPS = false;  // tiles between the first and the last one
+  const Tiles tiles;
+  const int steps;
+  DEVICE QueryWalk(const AttentionArguments&, const View<Score>& view, int tile, int heads)
+      : tiles(queryTiles<BQ, true>(view.mask, tile * BK, BK)), steps((tiles.end - tiles.first) * heads) {}
+  DEVICE int first() const { return tiles.first; }
+  DEVICE int last() const { return tiles.end - 1; }
+  DEVICE int below(int queryTile) const { return queryTile - 1; }
+};
+
 template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backward {
   // Whether a warp computes the scores of whole rows of keys, those whose dK and dV it sums:
   // neither P nor dS then pass through shared memory on their way into these.
@@ -310,8 +323,9 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
     const int column = tile * BK;
     if (column >= s.sk) return;
     const int group = a.heads / a.keyHeads, firstHead = keyHead * group;
-    const Tiles tiles = queryTiles<BQ, true>(view.mask, column, BK);
-    const int steps = (tiles.end - tiles.first) * group;
+    using Walk = QueryWalk<Score, BQ, BK>;
+    const Walk walk(a, view, tile, group);
+    const int steps = walk.steps;
     const int rowS = warp() % GRID_S * 16 * ROWS, columnS = warp() / GRID_S * 8 * KEYS;
     const int rowK = warp() % GRID_K * 16 * OUT_ROWS, columnK = warp() / GRID_K * OUT_WIDTH;
 
@@ -320,16 +334,22 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
     if (steps > 0) {
       loadKeys<E, BQ, BK, WARPS>(k, v, q, dO, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d),
                                  matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), column);
-      fetchQ(true, q, firstHead, tiles.end - 1);
-      fetchDO(true, dO, firstHead, tiles.end - 1);
+      fetchQ(true, q, firstHead, walk.last());
+      fetchDO(true, dO, firstHead, walk.last());
     }
-    float value = BY_KEYS && steps > 0 ? rowValue(firstHead, tiles.end - 1) : 0;
-    int head = firstHead, queryTile = tiles.end - 1;
+    float value = BY_KEYS && steps > 0 ? rowValue(firstHead, walk.last()) : 0;
+    int head = firstHead, queryTile = walk.last();
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
       const int row = queryTile * BQ, thisHead = head, thisTile = queryTile;
       const bool another = step + 1 < steps;
-      if (--queryTile < tiles.first) queryTile = tiles.end - 1, head++;
+      if constexpr (Walk::SKIPS) {
+        if (queryTile == walk.first()) queryTile = walk.last(), head++;
+        else queryTile = walk.below(queryTile);
+      } else {
+        queryTile = walk.below(queryTile);
+        if (queryTile < walk.first()) queryTile = walk.last(), head++;
+      }
       if constexpr (BY_KEYS) {
         storeRowValue(value);
         copyWait<0>();

@@ -756,10 +756,12 @@ template <class Shape, class Score> struct ForwardConsumer {
     kept[0] = odd ? got : even;
     kept[1] = odd ? uneven : got;
   }
+  // keyOf is the first key of tile j.
+  DEVICE int keyOf(int j) const { return j * TileK; }
   template <bool Few> DEVICE void drawQuarter(const Dropper& dropper, int j, uint32_t& low, uint32_t& high) const {
     constexpr int together = 4;
     static_assert(!Modified || KeptBits % together == 0 && KeptBits <= 8, "a byte has the bits of all counters, drawn four at a time");
-    const int i = row + (lane & 1) * 8, column = j * TileK + (lane & 2) * 4;
+    const int i = row + (lane & 1) * 8, column = keyOf(j) + (lane & 2) * 4;
 #pragma unroll 1
     for (int n = KeptBits - together; n >= 0; n -= together) {
       uint4 words[together];

@@ -157,59 +157,13 @@ template <> DEVICE void BackwardScores<Shape>::waitK(const Steps& steps) const {
 #endif
 
 #if USER_LISTS && USER_LINE < TILE_K
-// backwardLoader of tiles of two lines. A mask alone has no bias.
-template <>
-DEVICE void backwardLoader<Shape>(const CUtensorMap* qMap, const CUtensorMap* kMap, const CUtensorMap* vMap, const CUtensorMap* oMap,
-                                  const CUtensorMap*, const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
-  const BackwardQueue<Shape> queue(a);
-  Ring<2> slot(1);
-  Ring<Shape::Stages> q(1), o(1);
-  uint32_t parity = 1;
-  for (int index = blockIdx.x;; index = queue.draw()) {
-    const BackwardTile t = queue.at(index);
-    if (t.tile >= 0 && t.tile * Shape::TileK >= sequenceOf(a, t.sequence).sk) continue;
-    barrierWait(barriers.emptyTile(slot.stage), slot.parity);
-    const BackwardRecord<Shape> record = barriers.record(slot.stage);
-    record.put(a, t);
-    barrierArrive(barriers.fullTile(slot.stage));
-    slot.advance();
-    if (t.tile < 0) return queue.finish();
-
-    BackwardSteps<Shape> steps(a, record);
-    if (!steps.left) continue;
-    const int batch = record.batch(), keyBatch = keyBatchOf(a, batch), q0 = record.q0();
-    const auto loadQueries = [&](const CUtensorMap* map, uint32_t full, uint32_t empty, auto& ring, int to, int chunks) {
-      barrierWait(empty, ring.parity);
-      barrierExpect(full, chunks * Shape::QChunk);
-      for (int c = 0; c < chunks; c++)
-        loadBox(shared + to + c * Shape::QChunk, map, full, c * 64, q0 + steps.m * Shape::TileQ, steps.head, batch);
-      ring.advance();
-    };
-    const auto loadQ = [&]() {
-      loadQueries(qMap, barriers.fullQ(q.stage), barriers.emptyQ(q.stage), q, Shape::QAt + q.stage * Shape::QBytes, Shape::Chunks);
-    };
-    const auto loadO = [&]() {
-      loadQueries(oMap, barriers.fullO(o.stage), barriers.emptyO(o.stage), o, Shape::OAt + o.stage * Shape::OBytes, Shape::ChunksV);
-    };
-    const auto loadKeys = [&](const CUtensorMap* map, uint32_t full, int to, int chunks) {
-      barrierExpect(full, chunks * Shape::KChunk);
-      for (int n = 0; n < LINES<Shape>; n++)
-        for (int c = 0; c < chunks; c++)
-          loadBox(shared + to + c * Shape::KChunk + n * USER_LINE * 128, map, full, c * 64,
-                  record.k0() + (n ? record.secondKey() + USER_LINE : record.get(9)), t.keyHead, keyBatch);
-    };
-    loadQ();
-    barrierWait(barriers.emptyKV(), parity);
-    parity ^= 1;
-    loadKeys(kMap, barriers.fullK(), Shape::KAt, Shape::Chunks);
-    loadO();
-    loadKeys(vMap, barriers.fullV(), Shape::VAt, Shape::ChunksV);
-    for (steps.next(); steps.left; steps.next()) {
-      loadQ();
-      loadO();
-    }
-  }
-}
+// KeyRows of tiles of two lines, read where they are needed.
+template <> struct KeyRows<Shape> {
+  static constexpr int Pieces = LINES<Shape>;
+  const BackwardRecord<Shape> record;
+  DEVICE KeyRows(const BackwardRecord<Shape>& record) : record(record) {}
+  DEVICE int operator[](int n) const { return record.k0() + (n ? record.secondKey() + USER_LINE : record.get(9)); }
+};
 #endif
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)

@@ -134,28 +134,7 @@ template <> DEVICE void Consumer::change(int) {
   }
 }
 
-#if USER_DROPS
-template <> template <bool Few> DEVICE void Consumer::drawQuarter(const Dropper& dropper, int, uint32_t& low, uint32_t& high) const {
-  constexpr int together = 4;
-  const int i = row + (lane & 1) * 8, column = mask.cells[0] * USER_CELL + (lane & 2) * 4;
-#pragma unroll 1
-  for (int n = KeptBits - together; n >= 0; n -= together) {
-    uint4 words[together];
-#pragma unroll
-    for (int m = 0; m < together; m++) words[m] = dropper.counter(i, column + (n + m) * 16);
-    dropper.draw(words);
-    low >>= together;
-    high >>= together;
-#pragma unroll
-    for (int m = 0; m < together; m++) {
-      const uint32_t w0 = dropper.keptOf<Few>(words[m].x), w1 = dropper.keptOf<Few>(words[m].y);
-      const uint32_t w2 = dropper.keptOf<Few>(words[m].z), w3 = dropper.keptOf<Few>(words[m].w);
-      low |= __byte_perm(w0, w1, 0x3715) >> m & 0x80808080 >> m;
-      high |= __byte_perm(w2, w3, 0x3715) >> m & 0x80808080 >> m;
-    }
-  }
-}
-#endif
+template <> DEVICE int Consumer::keyOf(int) const { return mask.cells[0] * USER_CELL; }
 
 // clearV zeroes the rows beyond the end, which only the last cells may have.
 template <> DEVICE void Consumer::clearV() {
