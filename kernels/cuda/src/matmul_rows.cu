@@ -106,7 +106,7 @@ DEVICE void send(const Part& p, uint32_t to, float x, uint32_t barrier, int bloc
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(remote(to, block)), "r"(__float_as_uint(x)),
                  "r"(remote(barrier, block)) : "memory");
 }
-// produce fills the stages, of which those at the beginning have B before the kernel waits.
+// produce fills the stages. It asks for B of the first ones before the kernel waits.
 template <bool GATED>
 DEVICE void produce(const RowsArguments& g, const Part& p, const CUtensorMap* a, const CUtensorMap* b0, const CUtensorMap* b1, uint32_t at) {
   using L = Layout<GATED>;
