@@ -282,6 +282,13 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"Lion": func(m *memory, of kernels.DType) []any {
 		return append([]any{kernels.Lion{Update: m.update(), Beta1: 0.9, Beta2: 0.99}}, m.lists(of, 3)...)
 	},
+	"Adafactor": func(m *memory, of kernels.DType) []any {
+		o := kernels.Adafactor{Update: m.update(), Beta2Decay: -0.8, Epsilon: 1e-3, Clip: 1, Step: 1}
+		weights := m.lists(of, 2) // a matrix and a vector
+		of = weights[0].([]kernels.Tensor)[0].DType
+		return append([]any{o}, append(weights,
+			[]kernels.Tensor{m.tensor(of, 3), {}}, []kernels.Tensor{m.tensor(of, 4), {}}, []kernels.Tensor{{}, m.tensor(of, 5)})...)
+	},
 	"SumSquares": func(m *memory, of kernels.DType) []any { return append(m.lists(of, 1), m.tensor(kernels.F64, 2)) },
 	"PlanStep": func(m *memory, _ kernels.DType) []any {
 		return []any{kernels.StepPlan{ClipNorm: 1}, m.tensor(kernels.F64, 3), m.tensor(kernels.F64, kernels.ControlSize)}
