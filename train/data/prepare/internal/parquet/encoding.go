@@ -103,18 +103,35 @@ func (h *hybrid) begin() error {
 	return nil
 }
 
+// dictionary is the texts that pages name by numbers, each behind its length, and where each ends.
+type dictionary struct {
+	content []byte
+	ends    []int32
+}
+
+func (d dictionary) text(n uint32) ([]byte, error) {
+	if int64(n) >= int64(len(d.ends)) {
+		return nil, fmt.Errorf("a text is number %d of a dictionary of %d", n, len(d.ends))
+	}
+	first := int32(4)
+	if n > 0 {
+		first += d.ends[n-1]
+	}
+	return d.content[first:d.ends[n]], nil
+}
+
 // dictionaryTexts are numbers of texts.
 type dictionaryTexts struct {
-	dictionary [][]byte
+	dictionary dictionary
 	numbers    hybrid
 }
 
-func newDictionaryTexts(dictionary [][]byte, content []byte) (texts, error) {
+func newDictionaryTexts(of dictionary, content []byte) (texts, error) {
 	if len(content) == 0 {
-		return &dictionaryTexts{dictionary: dictionary}, nil // of nulls alone
+		return &dictionaryTexts{dictionary: of}, nil // of nulls alone
 	}
 	numbers, err := newHybrid(content[1:], int(content[0]))
-	return &dictionaryTexts{dictionary, numbers}, err
+	return &dictionaryTexts{of, numbers}, err
 }
 
 func (d *dictionaryTexts) next() ([]byte, error) {
@@ -122,10 +139,7 @@ func (d *dictionaryTexts) next() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if int64(n) >= int64(len(d.dictionary)) {
-		return nil, fmt.Errorf("a text is number %d of a dictionary of %d", n, len(d.dictionary))
-	}
-	return d.dictionary[n], nil
+	return d.dictionary.text(n)
 }
 
 // deltaLengthTexts are all lengths, and behind them all bytes.

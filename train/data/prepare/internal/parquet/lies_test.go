@@ -2,6 +2,7 @@ package parquet_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/binary"
 	"math"
 	"os"
@@ -31,17 +32,22 @@ type lie struct {
 	page                                                 []byte
 	columns                                              []byte // the head of the list of columns
 	footer                                               int
+	dictionary                                           bool
+	groups, elements                                     int // how often the row group is there, and columns beside its own
 }
 
 // honest is a file of one text, "hello".
 func honest() lie {
 	page := []byte("\x05\x00\x00\x00hello")
-	return lie{uncompressed: 9, compressed: 9, values: 1, rows: 1, chunk: -1, page: page, columns: []byte{0x1c}}
+	return lie{uncompressed: 9, compressed: 9, values: 1, rows: 1, chunk: -1, page: page, columns: []byte{0x1c}, groups: 1}
 }
 
 func (l lie) file() []byte {
 	stop := []byte{0}
 	header := join(field(0), field(l.uncompressed), field(l.compressed), []byte{0x2c}, field(l.values), field(l.encoding), field(3), field(3), stop, stop)
+	if l.dictionary {
+		header = join(field(2), field(l.uncompressed), field(l.compressed), []byte{0x4c}, field(l.values), field(l.encoding), stop, stop)
+	}
 	chunk := l.chunk
 	if chunk < 0 {
 		chunk = int64(len(header) + len(l.page))
@@ -51,7 +57,9 @@ func (l lie) file() []byte {
 	meta := join(field(6), []byte{0x19, 0x05, 0x19, 0x08}, field(l.codec), field(l.values), field(chunk), field(chunk), []byte{0x26}, binary.AppendVarint(nil, 4), stop)
 	column := join([]byte{0x26, 8, 0x1c}, meta, stop) // 2: offset, 3: metadata
 	group := join([]byte{0x19}, l.columns, column, field(chunk), field(l.rows), stop)
-	footer := join(field(1), []byte{0x19, 0x2c}, root, text, field(l.rows), []byte{0x19, 0x1c}, group, stop)
+	schema := join([]byte{0x19, 0xfc}, binary.AppendUvarint(nil, uint64(2+l.elements)), root, text, make([]byte, l.elements))
+	groups := join([]byte{0x19, 0xfc}, binary.AppendUvarint(nil, uint64(l.groups)), bytes.Repeat(group, l.groups))
+	footer := join(field(1), schema, field(l.rows), groups, stop)
 	length := len(footer)
 	if l.footer != 0 {
 		length = l.footer
@@ -82,6 +90,40 @@ func lies() map[string][]byte {
 	say("it says that it has 34359738367 lengths", func(l *lie) { l.encoding, l.page = 6, []byte("\x80\x01\x04\xff\xff\xff\xff\x7f\x00") })
 	say("its footer: it ends within a value", func(l *lie) { l.columns = []byte{0xfc, 0xff, 0xff, 0xff, 0xff, 0x07} })
 	say("it has 2 rows, its column has 1", func(l *lie) { l.rows = 2 })
+	compressed := func(l *lie, codec int64, content []byte) {
+		l.codec, l.page, l.compressed = codec, content, int64(len(content))
+		if l.uncompressed == honest().uncompressed {
+			l.uncompressed = 1000*l.compressed + 1<<20
+		}
+	}
+	const some = 32 << 10
+	say("it cannot be decompressed to 33816576 bytes: it says itself that it has 0", func(l *lie) {
+		l.uncompressed = 1000*some + 1<<20
+		compressed(l, 1, make([]byte, 1600_000))
+	})
+	say("it says that it has 33816576 bytes when decompressed, its 32768 can become 1769472", func(l *lie) { compressed(l, 1, make([]byte, some)) })
+	say("it cannot be decompressed to 33816576 bytes: brotli", func(l *lie) { compressed(l, 4, bytes.Repeat([]byte{255}, some)) })
+	// A frame that is to be skipped has 32 kB, and one of 1024 bytes follows.
+	padded := join([]byte{0x50, 0x2a, 0x4d, 0x18}, binary.LittleEndian.AppendUint32(nil, some), make([]byte, some))
+	say("it says that it has 134217728 bytes when decompressed", func(l *lie) {
+		l.uncompressed = 128 << 20
+		compressed(l, 6, join(padded, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x60, 0, 3, 3, 32, 0, 'a'}))
+	})
+	say("it has more than 65536 columns", func(l *lie) { l.elements = 1 << 20 })
+	say("it says that it has 1 rows, its column has 0", func(l *lie) {
+		l.columns = join([]byte{0xfc}, binary.AppendUvarint(nil, 1+1<<20), make([]byte, 1<<20))
+	})
+	say("with those of the row groups before it they are more than the file has", func(l *lie) {
+		l.page = join(binary.LittleEndian.AppendUint32(nil, 996), make([]byte, 996))
+		l.uncompressed, l.compressed, l.groups, l.rows = 1000, 1000, 20, 20
+	})
+	say("its column has a dictionary already", func(l *lie) {
+		l.dictionary = true
+		page := l.file()[4:]
+		page = page[:bytes.Index(page, l.page)+len(l.page)]
+		l.page = join(l.page, page)
+		l.chunk = int64(2 * len(page))
+	})
 	return list
 }
 
@@ -98,9 +140,36 @@ func TestLies(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want %q", err, want)
 		}
-		if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 {
+		if took := after.TotalAlloc - before.TotalAlloc; took > 20<<20 {
 			t.Errorf("%s: %d bytes of memory for a file of %d", want, took, len(content))
 		}
+	}
+}
+
+// A dictionary of many empty texts takes little more memory than what is decompressed of it.
+func TestDictionaryOfEmptyTexts(t *testing.T) {
+	const texts = 2 << 20
+	var page bytes.Buffer
+	w := gzip.NewWriter(&page)
+	if _, err := w.Write(make([]byte, 4*texts)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l := honest()
+	l.codec, l.dictionary, l.page, l.values, l.rows = 2, true, page.Bytes(), texts, texts
+	l.uncompressed, l.compressed = 4*texts, int64(page.Len())
+	content := l.file()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := read(content, "text")
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "page 1: it is missing") {
+		t.Errorf("the error is %v", err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 40<<20 {
+		t.Errorf("%d bytes of memory for a dictionary of %d in a file of %d", took, 4*texts, len(content))
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 type metadata struct {
 	schema []element // the root first, and behind each its children
 	rows   int64
-	groups [][]chunk
 }
 
 // element is a column, or a group of columns.
@@ -35,16 +34,24 @@ const (
 	repeated      = 2
 )
 
+// These bound what a footer takes in memory: an element of it can be a byte long.
+const (
+	maxColumns = 1 << 16
+	maxGroups  = 1 << 20
+)
+
 func readMetadata(content []byte) (*metadata, error) {
 	m, t := &metadata{}, &thrift{rest: content}
 	t.fields(func(id int64, kind byte) {
 		switch id {
 		case 2:
-			t.list(kind, func(kind byte) { m.schema = append(m.schema, readElement(t, kind)) })
+			t.list(kind, func(kind byte) {
+				if m.schema = append(m.schema, readElement(t, kind)); len(m.schema) > maxColumns {
+					t.fail(fmt.Errorf("it has more than %d columns", maxColumns))
+				}
+			})
 		case 3:
 			m.rows = t.number(kind)
-		case 4:
-			t.list(kind, func(kind byte) { m.groups = append(m.groups, readGroup(t, kind)) })
 		default:
 			t.skip(kind)
 		}
@@ -53,6 +60,30 @@ func readMetadata(content []byte) (*metadata, error) {
 		t.err = fmt.Errorf("the number of rows is %d", m.rows)
 	}
 	return m, t.err
+}
+
+// readChunks reads a column's parts, one of each row group.
+func readChunks(content []byte, column int) (list []chunk, err error) {
+	t := &thrift{rest: content}
+	t.fields(func(id int64, kind byte) {
+		if id != 4 {
+			t.skip(kind)
+			return
+		}
+		t.list(kind, func(kind byte) {
+			c, columns := readGroup(t, kind, column)
+			switch {
+			case t.err != nil:
+			case column >= columns:
+				t.fail(fmt.Errorf("row group %d has %d columns, the file says %d or more", len(list), columns, column+1))
+			case len(list) == maxGroups:
+				t.fail(fmt.Errorf("it has more than %d row groups", maxGroups))
+			default:
+				list = append(list, c)
+			}
+		})
+	})
+	return list, t.err
 }
 
 func readElement(t *thrift, kind byte) element {
@@ -74,15 +105,21 @@ func readElement(t *thrift, kind byte) element {
 	return e
 }
 
-func readGroup(t *thrift, kind byte) (columns []chunk) {
+// readGroup reads one column's part of a row group, and how many columns the group has.
+func readGroup(t *thrift, kind byte, column int) (own chunk, columns int) {
 	t.structure(kind, func(id int64, kind byte) {
 		if id != 1 {
 			t.skip(kind)
 			return
 		}
-		t.list(kind, func(kind byte) { columns = append(columns, readChunk(t, kind)) })
+		t.list(kind, func(kind byte) {
+			if c := readChunk(t, kind); columns == column {
+				own = c
+			}
+			columns++
+		})
 	})
-	return columns
+	return own, columns
 }
 
 func readChunk(t *thrift, kind byte) (c chunk) {

@@ -11,12 +11,14 @@ import (
 type reader struct {
 	file      io.ReaderAt
 	end       int64 // of the file
+	unread    int64 // bytes of the file that no row group has yet
 	optional  bool  // texts may be null
 	left      int64 // bytes that may still be decompressed, and be texts
 	row, rows int64
 	take      func(text []byte) error
 
-	dictionary [][]byte
+	dictionary dictionary
+	unpacker   unpacker
 	memory     [2][]byte // a page as it is in the file, and decompressed
 }
 
@@ -55,8 +57,12 @@ func (r *reader) chunk(c *chunk) error {
 		return fmt.Errorf("it says that its column has %d values, %d rows are left", c.values, r.rows-r.row)
 	case at < 0 || c.bytes < 0 || c.bytes > r.end || at > r.end-c.bytes:
 		return fmt.Errorf("it says that its column has %d bytes from %d on, the file has %d", c.bytes, at, r.end)
+	case c.values > 0 && c.bytes > r.unread:
+		return fmt.Errorf("it says that its column has %d bytes, with those of the row groups before it they are more than the file has", c.bytes)
 	}
-	r.dictionary = nil
+	if r.dictionary = (dictionary{}); c.values > 0 {
+		r.unread -= c.bytes
+	}
 	end, last := at+c.bytes, r.row+c.values
 	for page := 0; r.row < last; page++ {
 		h, length, err := r.header(at, end)
@@ -191,14 +197,17 @@ func (r *reader) readDictionary(h *pageHeader, content []byte) error {
 	if h.values > int64(len(content)/least) {
 		return fmt.Errorf("it says that its dictionary has %d texts, in %d bytes", h.values, len(content))
 	}
-	own := append([]byte(nil), content...) // the memory serves the next page
-	texts := plainTexts{own}
+	if r.dictionary.ends != nil {
+		return errors.New("its column has a dictionary already")
+	}
+	r.memory = [2][]byte{} // one of them is the dictionary's from here on
+	r.dictionary = dictionary{content, make([]int32, 0, h.values)}
+	texts := plainTexts{content}
 	for range h.values {
-		text, err := texts.next()
-		if err != nil {
+		if _, err := texts.next(); err != nil {
 			return err
 		}
-		r.dictionary = append(r.dictionary, text)
+		r.dictionary.ends = append(r.dictionary.ends, int32(len(content)-len(texts.rest)))
 	}
 	return nil
 }
