@@ -109,7 +109,7 @@ func (o *Stepper) showAverage(weights []kernels.Tensor) error {
 	if !o.isSharded() {
 		return nil
 	}
-	return o.ranks().CollectParts(o.held(weights)...)
+	return o.holders().CollectParts(o.held(weights)...)
 }
 
 func (o *Stepper) copyAll(to, from []kernels.Tensor) error {

@@ -91,6 +91,8 @@
 //     holds one shard of the weights, gradients and state, and a layer's weight is gathered just
 //     before the layer needs it. Checkpoints hold whole weights either way. Either way each rank
 //     makes its share of [Muon]'s products.
+//   - With ShardRanks of [PlaceConfig] groups of ranks, such as those of one machine, each hold a
+//     whole copy of what is sharded. Between groups only shards of gradients travel, once a step.
 //   - With SequenceRanks of [PlaceConfig] ranks share each sequence, for those that are longer than
 //     one device holds.
 //   - With SharedFiles all ranks write a checkpoint together and read it together, each its own

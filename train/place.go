@@ -33,6 +33,8 @@ type Place struct {
 	ranks         *distributed.Group
 	sequenceRanks *distributed.Group // those that share each sequence with this one
 	shard         Shard
+	shardRanks    *distributed.Group // those that hold one copy of what is sharded; nil for all ranks
+	copyRanks     *distributed.Group // those that hold the same shards as this one; nil for itself alone
 	sharedFiles   bool
 }
 
@@ -65,6 +67,11 @@ type PlaceConfig struct {
 	// Shard is what ranks hold only their shards of. After a rank is gone there is then no
 	// checkpoint of the last step: the steps since the newest one are lost.
 	Shard Shard
+	// ShardRanks is how many ranks hold one copy of what Shard says, each its shard (hybrid
+	// sharding); 0 means all. These ranks follow each other, such as those of one machine. Further
+	// ranks hold further copies, with the same bits. Weights travel within a copy alone, and so do
+	// gradients, whose sums are then added up between ranks that have the same shard.
+	ShardRanks int
 	// SequenceRanks is how many ranks share each sequence, for those that are longer than one
 	// device holds; 0 means 1. These ranks follow each other and take the same batches, of which
 	// each has its rows. The second axis of an array is the sequence, and its length a multiple of
@@ -92,7 +99,8 @@ type PlaceConfig struct {
 
 const defaultRankTimeout = 10 * time.Minute
 
-// Flags registers -device, -gpus, -shard and -share, the number of ranks that share each sequence.
+// Flags registers -device, -gpus, -shard, -shard-ranks and -share, the number of ranks that share
+// each sequence.
 func (c *PlaceConfig) Flags(flags *flag.FlagSet) {
 	c.flags = true
 	flags.StringVar(&c.Device, "device", "auto",
@@ -102,6 +110,8 @@ func (c *PlaceConfig) Flags(flags *flag.FlagSet) {
 	flags.StringVar((*string)(&c.Shard), "shard", "", "`what` each of several GPUs holds its part of alone: state, the "+
 		"optimiser's, or weights too, with their gradients, for a model that one GPU cannot hold; each then writes and "+
 		"reads its part of checkpoints")
+	flags.Var((*count)(&c.ShardRanks), "shard-ranks", "every `N` of several GPUs, such as those of one machine, hold a copy of what -shard "+
+		"says, each its part, and others hold further copies (default: all hold one)")
 	c.SequenceRanks = 1
 	flags.Var((*count)(&c.SequenceRanks), "share", "every `N` of several GPUs share a batch and each holds a part of its "+
 		"sequences, for a -context that one GPU cannot hold; it needs to be a multiple of 2·N")
@@ -145,8 +155,16 @@ func (c PlaceConfig) Validate() error {
 		return fmt.Errorf("%s is given with %s, which takes the first GPUs of this machine", c.named("device"), c.named("gpus"))
 	case c.Shard != ShardNothing && c.Shard != ShardState && c.Shard != ShardWeights:
 		return fmt.Errorf("%s is %q, it needs to be %s or %s", c.named("shard"), c.Shard, ShardState, ShardWeights)
+	case c.ShardRanks < 0 || c.ShardRanks == 1:
+		return fmt.Errorf("%s is %d, it needs to be at least 2, or 0 for all", c.named("shard-ranks"), c.ShardRanks)
+	case c.ShardRanks > 0 && c.Shard == ShardNothing:
+		return fmt.Errorf("%s is %d and %s is empty, which says what these ranks hold their parts of", c.named("shard-ranks"), c.ShardRanks, c.named("shard"))
+	case c.GPUs%max(1, c.ShardRanks) != 0:
+		return fmt.Errorf("%s is %d, it needs to divide %s %d", c.named("shard-ranks"), c.ShardRanks, c.named("gpus"), c.GPUs)
 	case c.Lost.Validate() != nil:
 		return fmt.Errorf("%s %w", c.named("lost"), c.Lost.Validate())
+	case c.Lost == distributed.LostMissed && c.ShardRanks > 0:
+		return fmt.Errorf("%s is %s with %s, where each rank has a part that cannot be missed", c.named("lost"), c.Lost, c.named("shard-ranks"))
 	case c.Lost == distributed.LostMissed && (c.Shard == ShardWeights || c.SequenceRanks > 1):
 		return fmt.Errorf("%s is %s with %s or %s, where each rank has a part that cannot be missed", c.named("lost"), c.Lost, c.named("shard"), c.named("share"))
 	case c.SequenceRanks < 0:
@@ -165,7 +183,7 @@ func (c PlaceConfig) named(flag string) string {
 	if c.flags {
 		return "-" + flag
 	}
-	return map[string]string{"device": "Device", "gpus": "GPUs", "shard": "Shard", "share": "SequenceRanks", "lost": "Lost"}[flag]
+	return map[string]string{"device": "Device", "gpus": "GPUs", "shard": "Shard", "shard-ranks": "ShardRanks", "share": "SequenceRanks", "lost": "Lost"}[flag]
 }
 
 // Run calls a function with the place, and closes that afterwards. An error of the function ends
@@ -238,12 +256,33 @@ func (c PlaceConfig) join(ctx context.Context) (*distributed.Group, error) {
 	return distributed.Join(ctx, started)
 }
 
-// open finds the ranks that share sequences, and opens the device.
-func (p *Place) open(c PlaceConfig) (err error) {
+// split finds the ranks that share sequences, and those that hold one copy of what is sharded.
+// Where these are the same ranks they are one group, of one network.
+func (p *Place) split(c PlaceConfig) (err error) {
 	if c.SequenceRanks > 1 {
 		if p.sequenceRanks, err = p.ranks.Split(c.SequenceRanks); err != nil {
 			return fmt.Errorf("%s is %d: %w", c.named("share"), c.SequenceRanks, err)
 		}
+	}
+	if c.ShardRanks == 0 {
+		return nil
+	}
+	if p.shardRanks = p.sequenceRanks; c.ShardRanks != c.SequenceRanks {
+		p.shardRanks, err = p.ranks.Split(c.ShardRanks)
+	}
+	if err == nil {
+		p.copyRanks, err = p.ranks.SplitAcross(c.ShardRanks)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is %d: %w", c.named("shard-ranks"), c.ShardRanks, err)
+	}
+	return nil
+}
+
+// open finds the parts of the ranks, and opens the device.
+func (p *Place) open(c PlaceConfig) (err error) {
+	if err := p.split(c); err != nil {
+		return err
 	}
 	if c.Device == "cpu" {
 		p.says = "the CPU"
@@ -301,6 +340,23 @@ func (p *Place) SequenceRanks() *distributed.Group {
 	return p.sequenceRanks
 }
 
+// ShardRanks are those that hold one copy of what is sharded together with this one: all ranks, or
+// as many as PlaceConfig.ShardRanks says.
+func (p *Place) ShardRanks() *distributed.Group {
+	if p == nil || p.shardRanks == nil {
+		return p.Ranks()
+	}
+	return p.shardRanks
+}
+
+// copies are the ranks that hold the same shards as this one, nil for itself alone.
+func (p *Place) copies() *distributed.Group {
+	if p == nil {
+		return nil
+	}
+	return p.copyRanks
+}
+
 // Leads reports whether this process is rank 0, which has the hooks and the checkpoints and tells
 // people of the training.
 func (p *Place) Leads() bool { return p.Ranks().Rank() == 0 }
@@ -349,5 +405,5 @@ func (p *Place) Take(parameters *nn.Parameters) error {
 	if p == nil || p.shard != ShardWeights {
 		return nil
 	}
-	return parameters.ShareOut(p.ranks)
+	return parameters.ShareOut(p.ShardRanks())
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/tensor"
 )
 
@@ -22,6 +23,10 @@ func TestPlaceErrors(t *testing.T) {
 		`Shard is "all", it needs to be state or weights`:                       {Shard: "all"},
 		"SequenceRanks is -2, it needs to be at least 1":                        {SequenceRanks: -2},
 		"SequenceRanks is 3, it needs to divide GPUs 4":                         {SequenceRanks: 3, GPUs: 4},
+		"ShardRanks is 1, it needs to be at least 2, or 0 for all":              {Shard: train.ShardState, ShardRanks: 1},
+		"ShardRanks is 2 and Shard is empty":                                    {ShardRanks: 2},
+		"Lost is fewer with ShardRanks, where each rank has a part":             {Shard: train.ShardState, ShardRanks: 2, Lost: distributed.LostMissed},
+		"ShardRanks is 3, it needs to divide GPUs 4":                            {Shard: train.ShardWeights, ShardRanks: 3, GPUs: 4},
 		`Shard is "state", it needs several GPUs, by GPUs or a launcher`:        {Device: "cpu", Shard: train.ShardState},
 		"SequenceRanks is 2: distributed: Split: size is 2, it needs to divide": {Device: "cpu", SequenceRanks: 2},
 	} {

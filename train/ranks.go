@@ -28,7 +28,7 @@ func newRanks(p *Place, parameters gorgonia.Nodes) (ranks, error) {
 	r := ranks{Group: p.Ranks(), onDevices: p.Device() != nil, waiting: &waiting{}}
 	for _, n := range parameters {
 		_, holders := ops.WholeOf(n)
-		if err := checkHolders(n, holders, r.Group); err != nil {
+		if err := checkHolders(n, holders, p.ShardRanks()); err != nil {
 			return r, err
 		}
 		r.shardWeights = r.shardWeights || holders != nil
@@ -42,24 +42,24 @@ func isShard(n *gorgonia.Node) bool {
 	return holders != nil
 }
 
-// checkHolders makes sure that those who hold a parameter, nil for this process alone, are those
-// who train together.
+// checkHolders makes sure that those who hold a parameter, nil for this process alone, are those of
+// the place.
 func checkHolders(n *gorgonia.Node, holders kernels.Holders, group *distributed.Group) error {
 	if holders == nil || holders == kernels.Holders(group) {
 		return nil
 	}
-	return fmt.Errorf("%s is shared out over %d ranks that are not the place's: parameters can be shared out over the group "+
-		"of all that train together, not over a part of it", n.Name(), holders.Size())
+	return fmt.Errorf("%s is shared out over %d ranks that are not the place's: parameters can be shared out over its ShardRanks, %d ranks",
+		n.Name(), holders.Size(), group.Size())
 }
 
 func (r ranks) alone() bool { return r.Size() == 1 }
 
-// connect connects the ranks' devices, and those of the ranks that share sequences.
+// connect connects the devices of the ranks and of all parts of them.
 func (r ranks) connect(p *Place) error {
 	if !r.onDevices {
 		return nil
 	}
-	for _, group := range []*distributed.Group{r.Group, p.SequenceRanks()} {
+	for _, group := range []*distributed.Group{r.Group, p.SequenceRanks(), p.ShardRanks(), p.copies()} {
 		if err := group.Connect(p.Device().Backend()); err != nil {
 			return err
 		}

@@ -27,8 +27,8 @@ func (o *Stepper) attach(g *gorgonia.ExprGraph, trained gorgonia.Nodes) error {
 		switch sharers := o.place.SequenceRanks(); {
 		case o.sharded && o.options.Accumulation == 1:
 			ops.DeferSums(trained, func() bool { return o.ends })
-		case !o.sharded && (sharers.Size() == 1 || sharers == o.ranks()):
-			// Where ranks share sequences in parts of the group, or weights, other tensors travel
+		case !o.sharded && (sharers.Size() == 1 || sharers == o.summing()):
+			// Where other ranks share sequences, or these share weights, other tensors travel
 			// first.
 			o.reduceEarly(trained)
 		}
@@ -92,9 +92,12 @@ func (o *Stepper) reduce() error {
 	if err := o.sumLater(list...); err != nil {
 		return err
 	}
+	if o.copies().Size() > 1 {
+		return o.reduceCopies(all)
+	}
 	arrived, last := []int(nil), all
 	if len(o.order) > 0 { // early, and so there are no parts
-		travelling, err := ranks.Begin()
+		travelling, err := o.summing().Begin()
 		if err != nil {
 			return err
 		}
@@ -103,7 +106,7 @@ func (o *Stepper) reduce() error {
 	if err := o.sumSquares(arrived, 0); err != nil {
 		return err
 	}
-	if err := ranks.Join(); err != nil {
+	if err := o.summing().Join(); err != nil {
 		return err
 	}
 	if err := o.sumSquares(last, len(arrived)); err != nil {
@@ -113,6 +116,33 @@ func (o *Stepper) reduce() error {
 		return ranks.Sum(o.squares)
 	}
 	return nil
+}
+
+// reduceCopies goes on where sums over the holders of one copy are under way: it adds them up over
+// all copies. The squares are those that the holders of the first copy add up: where a network adds
+// in an order of its own, other holders' may have another last bit, and copies would drift apart.
+func (o *Stepper) reduceCopies(all []int) error {
+	if err := o.holders().Join(); err != nil {
+		return err
+	}
+	var own []kernels.Tensor
+	for i, g := range o.gradients {
+		if part := o.own(o.parameters[i], g); part.Elements() > 0 {
+			own = append(own, part)
+		}
+	}
+	if err := o.copies().Sum(own...); err != nil {
+		return err
+	}
+	if err := o.sumSquares(all, 0); err != nil {
+		return err
+	}
+	if o.copies().Rank() > 0 {
+		if err := o.backend.Zero([]kernels.Tensor{o.squares}); err != nil {
+			return err
+		}
+	}
+	return o.ranks().Sum(o.squares)
 }
 
 // sumSquares puts the sums of the squares of some gradients, or of this rank's parts of them, into
@@ -143,9 +173,17 @@ func (o *Stepper) unsent(all []kernels.Tensor) []kernels.Tensor {
 
 func (o *Stepper) sumLater(gradients ...kernels.Tensor) error {
 	if o.isSharded() {
-		return o.ranks().SumPartsLater(gradients...)
+		return o.summing().SumPartsLater(gradients...)
 	}
-	return o.ranks().SumLater(gradients...)
+	return o.summing().SumLater(gradients...)
+}
+
+// summing are the ranks over which gradients are added up first.
+func (o *Stepper) summing() *distributed.Group {
+	if o.isSharded() {
+		return o.holders()
+	}
+	return o.ranks()
 }
 
 // batchesOfStep is how many batches, or parts of those that ranks share, the gradients of a step

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/tensor"
 )
 
@@ -15,11 +16,21 @@ import (
 // Of parameters that are shared out themselves (ShardWeights) a rank has nothing but its part, of
 // the weights, of the sum of the gradients, which the graph has made, and of the state. The others'
 // state is then shared out too.
+//
+// With ShardRanks the holders, who share all this out, are a part of the ranks. The others hold
+// copies, and a sum over the holders is then added up once more over those who hold the same part.
+// All copies have the same bits: that sum has, and so has the step that is made of it.
 
 // isSharded reports whether this rank has only its part of the state.
 func (o *Stepper) isSharded() bool {
-	return o.ranks().Size() > 1 && (o.place.shards() || o.sharded)
+	return o.holders().Size() > 1 && (o.place.shards() || o.sharded)
 }
+
+// holders are the ranks that hold one copy of what is shared out.
+func (o *Stepper) holders() *distributed.Group { return o.place.ShardRanks() }
+
+// copies are the ranks that hold the same part of what is shared out.
+func (o *Stepper) copies() *distributed.Group { return o.place.copies() }
 
 // own is this rank's part of a parameter, or of a tensor of the shape that it has here.
 func (o *Stepper) own(p parameter, t kernels.Tensor) kernels.Tensor {
@@ -32,11 +43,16 @@ func (o *Stepper) own(p parameter, t kernels.Tensor) kernels.Tensor {
 // part is this rank's part of a whole tensor.
 func (o *Stepper) part(t kernels.Tensor) kernels.Tensor {
 	n := t.Elements()
-	at, end := o.ranks().Part(o.ranks().Rank(), n)
+	at, end := o.partOf(o.ranks().Rank(), n)
 	if at == end {
 		at, end = 0, 0 // no address behind the tensor's end
 	}
 	return t.Reshape(n).Slice(0, at, end)
+}
+
+// partOf is where the part of a rank begins and ends in a tensor of n elements.
+func (o *Stepper) partOf(rank, n int) (at, end int) {
+	return o.holders().Part(rank%o.holders().Size(), n)
 }
 
 // owned are this rank's parts of tensors of some parameters.
@@ -70,7 +86,7 @@ func (o *Stepper) stateShape(t stateTensor) []int {
 // shardOf is this rank's shard of an update.
 func (o *Stepper) shardOf(u Update, parameters []parameter) Update {
 	u.ClearGradients = false // gather does, of all shards
-	u.shared = &shared{ranks: o.ranks()}
+	u.shared = &shared{ranks: o.holders()}
 	for _, p := range parameters {
 		u.shared.shapes = append(u.shared.shapes, p.whole)
 	}
@@ -83,7 +99,7 @@ func (o *Stepper) gather() error {
 	if !o.isSharded() {
 		return nil
 	}
-	if err := o.ranks().CollectParts(o.held(o.weights)...); err != nil || !o.keepsGradients() {
+	if err := o.holders().CollectParts(o.held(o.weights)...); err != nil || !o.keepsGradients() {
 		return err
 	}
 	return o.backend.Zero(o.gradients)
@@ -101,7 +117,7 @@ func (o *Stepper) collectState(keep bool) (map[string]*tensor.Dense, error) {
 		if err := o.backend.Copy(o.part(whole), *t.view); err != nil {
 			return nil, err
 		}
-		if err := o.ranks().CollectParts(whole); err != nil {
+		if err := o.holders().CollectParts(whole); err != nil {
 			return nil, err
 		}
 		if !keep {

@@ -103,7 +103,7 @@ func (o *Stepper) list(nodes gorgonia.Nodes) error {
 	var names []string
 	for _, n := range ordered {
 		whole, ranks := ops.WholeOf(n)
-		if err := checkHolders(n, ranks, o.ranks()); err != nil {
+		if err := checkHolders(n, ranks, o.holders()); err != nil {
 			return err
 		}
 		o.parameters = append(o.parameters, parameter{n, slices.Clone([]int(n.Shape())), slices.Clone([]int(whole.Shape()))})

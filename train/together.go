@@ -106,6 +106,8 @@ func (s *saver) ownWeights() gorgonia.Nodes {
 }
 
 // pieces are this rank's parts of the state's tensors, which it has alone or of which it has all.
+// Ranks that have the same parts take turns, a tensor each, so that the pieces of one follow each
+// other in the order of the ranks.
 func (o *Stepper) pieces() (list []checkpoint.Piece, err error) {
 	if err := o.readReports(len(o.pending)); err != nil {
 		return nil, err
@@ -113,20 +115,20 @@ func (o *Stepper) pieces() (list []checkpoint.Piece, err error) {
 	if err := o.ready(); err != nil {
 		return nil, o.wrap(err)
 	}
-	ranks := o.ranks()
-	for _, t := range o.stateTensors() {
+	copies := o.copies()
+	for i, t := range o.stateTensors() {
 		own := *t.view
 		if !o.isSharded() {
 			own = o.part(own)
 		}
-		if own.Elements() == 0 {
+		if own.Elements() == 0 || i%copies.Size() != copies.Rank() {
 			continue
 		}
 		value, err := ops.Download(ops.ValueOf(own))
 		if err != nil {
 			return nil, o.wrap(err)
 		}
-		from, _ := ranks.Part(ranks.Rank(), kernels.Tensor{Shape: t.whole}.Elements())
+		from, _ := o.partOf(o.ranks().Rank(), kernels.Tensor{Shape: t.whole}.Elements())
 		list = append(list, checkpoint.Piece{Name: t.name, Shape: t.whole, From: from, Value: value})
 	}
 	return list, nil
@@ -297,7 +299,7 @@ func (s *saver) cuts(layout checkpoint.Layout, rank int) (list []cut) {
 		n := kernels.Tensor{Shape: e.Shape}.Elements()
 		p, end := cut{Extent: e, number: i, state: i >= len(layout.Weights)}, n
 		if p.state && s.loop.stepper.isSharded() || !p.state && shards[p.Name] {
-			p.at, end = s.loop.ranks.Part(rank, n)
+			p.at, end = s.loop.stepper.partOf(rank, n)
 		}
 		if p.from, p.to = max(p.at, e.From), min(end, e.From+e.Count); p.from < p.to {
 			list = append(list, p)
@@ -313,7 +315,7 @@ func (s *saver) layout() (want checkpoint.Layout) {
 		want.Weights = append(want.Weights, checkpoint.Whole(n.Name(), n.Dtype(), whole.Shape()))
 	}
 	for _, t := range s.loop.stepper.stateTensors() {
-		want.Optimizer = append(want.Optimizer, checkpoint.Whole(t.name, t.of.node.Dtype(), t.of.whole))
+		want.Optimizer = append(want.Optimizer, checkpoint.Whole(t.name, t.of.node.Dtype(), t.whole))
 	}
 	return want
 }

@@ -49,7 +49,7 @@ var groups = []cli.Group{
 		"steps", "batch", "accumulation", "rate", "min-rate", "warmup", "decay-steps", "beta2", "decay", "clip", "go-back", "seed", "yes",
 	}},
 	{Title: "looking", Flags: []string{"serve", "eval-every", "eval-batches", "checkpoint-every"}},
-	{Title: "machines", Flags: []string{"device", "gpus", "share", "shard", "lost", "memory"}},
+	{Title: "machines", Flags: []string{"device", "gpus", "share", "shard", "shard-ranks", "lost", "memory"}},
 }
 
 // uses are examples for help.

@@ -10,9 +10,10 @@
 //
 // It runs on a CPU, a GPU, which trains a larger one in its minute, or several: -gpus 8 trains on
 // those of this machine, and torchrun, Slurm, Kubernetes or Open MPI start it on many. With -share
-// 2 every two GPUs share a sequence, and with -shard weights all share the model. With -lost
-// replace a process that dies is started again and gets what the others have; with -lost fewer they
-// go on without it.
+// 2 every two GPUs share a sequence. With -shard weights all share the model, or with -shard-ranks
+// 8 every eight, such as those of one machine, while each eight have the whole. With -lost replace
+// a process that dies is started again and gets what the others have; with -lost fewer they go on
+// without it.
 package main
 
 import (

@@ -162,15 +162,15 @@ func TestLostRanks(t *testing.T) {
 	}
 }
 
-// TestRanksShareSequences compares four ranks of which every two share sequences with one process
-// that accumulates two batches. The sums have another order: 6e-8 was seen.
+// TestRanksShareSequences compares four ranks, of which every two share sequences and the model,
+// with one process that accumulates two batches. The sums have another order: 6e-8 was seen.
 func TestRanksShareSequences(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
 	if err := do(t, append(small, "-steps", "5", "-accumulation", "2", "-out", "one", "-device", "cpu")...); err != nil {
 		t.Fatal(err)
 	}
-	out, err := launched(t, 4, append(small, "-steps", "5", "-out", "four", "-share", "2", "-shard", "weights")...)
+	out, err := launched(t, 4, append(small, "-steps", "5", "-out", "four", "-share", "2", "-shard", "weights", "-shard-ranks", "2")...)
 	if err != nil || !strings.Contains(out, "It computes on 4 ranks with a batch for every 2") {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -191,9 +191,14 @@ func TestRanksShareSequences(t *testing.T) {
 	if !(worst <= 1e-6) {
 		t.Errorf("a weight differs by %v from that of one process", worst)
 	}
-	out, err = launched(t, 4, append(small, "-steps", "5", "-out", "three", "-share", "3")...)
-	if err == nil || !strings.Contains(out, "-share is 3: distributed: Split: size is 3, it needs to divide the number of ranks, 4") {
-		t.Errorf("%v, it said %q", err, out)
+	for want, args := range map[string][]string{
+		"-share is 3: distributed: Split: size is 3, it needs to divide the number of ranks, 4":       {"-share", "3"},
+		"-shard-ranks is 3: distributed: Split: size is 3, it needs to divide the number of ranks, 4": {"-shard", "state", "-shard-ranks", "3"},
+	} {
+		out, err = launched(t, 4, append(append(small, "-steps", "5", "-out", "three"), args...)...)
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%v, it said %q", err, out)
+		}
 	}
 }
 

@@ -144,6 +144,7 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-gpus 0":                     `invalid value "0" for flag -gpus: it needs to be a number and at least 1`,
 		"-gpus 2 -device cuda:1":      "-device is given with -gpus",
 		"-gpus 4 -share 3":            "-share is 3, it needs to divide -gpus 4",
+		"-shard-ranks 2":              "-shard-ranks is 2 and -shard is empty, which says what these ranks hold their parts of",
 		"-shard all":                  `-shard is "all", it needs to be state or weights`,
 		"-share 0":                    `invalid value "0" for flag -share: it needs to be a number and at least 1`,
 		"-gpus 2 -sample x":           "-gpus belongs to training",

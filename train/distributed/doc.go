@@ -20,8 +20,9 @@
 //
 // Beside the operations of all with all there is [Group.Exchange] between two, by which ranks share
 // sequences that are longer than one device holds: a Group is the Ranks of
-// [github.com/stheno-ml/stheno/ops.AttentionOptions]. [Group.Split] makes parts of a group, so that
-// a few ranks share sequences and all of them the batches.
+// [github.com/stheno-ml/stheno/ops.AttentionOptions]. [Group.Split] and [Group.SplitAcross] make
+// parts of a group, the rows and the columns of a mesh: a few ranks share sequences or weights, and
+// all of them the batches.
 //
 // Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for
 // tests and for numbers of a few bytes: what it computes is a sum in the order of the ranks, with

@@ -34,9 +34,10 @@ type Group struct {
 	name      atomic.Pointer[string] // of the operation
 	network   kernels.Network        // of the devices, nil while they are not connected
 
-	whole *Group     // what this is a part of, or itself
-	parts []*Group   // that Split has made of this one
-	lock  sync.Mutex // held while network or parts are set, and looked at by others than the operations
+	whole  *Group     // what this is a part of, or itself
+	stride int        // between the ranks of a part in the whole
+	parts  []*Group   // that Split has made of this one
+	lock   sync.Mutex // held while network or parts are set, and looked at by others than the operations
 	*fate
 }
 

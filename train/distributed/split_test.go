@@ -28,6 +28,9 @@ func TestSplit(t *testing.T) {
 		if same, err := g.Split(4); same != g || err != nil {
 			return fmt.Errorf("a part of all is %v, %v", same, err)
 		}
+		if err := meshOf(g, 2, 2); err != nil {
+			return err
+		}
 		first := g.Rank() / 2 * 2
 		for range 2 {
 			for range 1 + g.Rank()/2 {
@@ -73,6 +76,49 @@ func TestSplit(t *testing.T) {
 	}))
 }
 
+// meshOf splits a group into rows and columns, and adds up over both in turns, as often as the row
+// says.
+func meshOf(g *Group, rows, columns int) error {
+	row, err := g.Split(columns)
+	if err != nil {
+		return err
+	}
+	column, err := g.SplitAcross(columns)
+	if err != nil {
+		return err
+	}
+	if column.Rank() != g.Rank()/columns || column.Size() != rows || row.Rank() != g.Rank()%columns || row.Size() != columns {
+		return fmt.Errorf("rank %d is rank %d of %d in its column and %d of %d in its row", g.Rank(), column.Rank(), column.Size(), row.Rank(), row.Size())
+	}
+	for range 1 + column.Rank() {
+		x := []float64{float64(g.Rank())}
+		if err := row.Sum(kernels.Of(x, 1)); err != nil {
+			return err
+		}
+		if want := float64(columns*(column.Rank()*columns) + columns*(columns-1)/2); x[0] != want {
+			return fmt.Errorf("rank %d has the sum of its row %v, want %v", g.Rank(), x[0], want)
+		}
+	}
+	for range 1 + row.Rank() {
+		x := []float64{float64(g.Rank())}
+		if err := column.Sum(kernels.Of(x, 1)); err != nil {
+			return err
+		}
+		if want := float64(rows*row.Rank() + columns*rows*(rows-1)/2); x[0] != want {
+			return fmt.Errorf("rank %d has the sum of its column %v, want %v", g.Rank(), x[0], want)
+		}
+	}
+	return nil
+}
+
+// A mesh of any shape has rows and columns. Those of one row, or of one column, are all ranks, or
+// one.
+func TestSplitAcross(t *testing.T) {
+	for _, c := range [][2]int{{3, 2}, {2, 3}, {1, 4}, {4, 1}} {
+		none(t, together(t, configs(t, c[0]*c[1]), func(g *Group) error { return meshOf(g, c[0], c[1]) }))
+	}
+}
+
 // What cannot be split, and what ends all parts.
 func TestSplitFails(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -81,6 +127,16 @@ func TestSplitFails(t *testing.T) {
 	}{
 		"a number that does not divide": {func(g, _ *Group) error { _, err := g.Split(3); return err },
 			map[int]string{0: "Split: size is 3, it needs to divide the number of ranks, 4", 3: "size is 3"}},
+		"across such a number": {func(g, _ *Group) error { _, err := g.SplitAcross(3); return err },
+			map[int]string{0: "SplitAcross: size is 3, it needs to divide the number of ranks, 4", 3: "size is 3"}},
+		"one along, one across": {func(g, _ *Group) error {
+			split := g.Split
+			if g.Rank() == 3 {
+				split = g.SplitAcross
+			}
+			_, err := split(2)
+			return err
+		}, map[int]string{0: "or other shapes", 3: "or other shapes"}},
 		"no rank":           {func(g, _ *Group) error { _, err := g.Split(0); return err }, map[int]string{1: "Split: size is 0"}},
 		"a part of a part":  {func(_, row *Group) error { _, err := row.Split(1); return err }, map[int]string{2: "is a part of one of 4 ranks"}},
 		"different numbers": {func(g, _ *Group) error { _, err := g.Split(1 + g.Rank()/3); return err }, map[int]string{0: "or other shapes", 3: "or other shapes"}},
