@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -11,15 +12,42 @@ import (
 
 type chatRequest struct {
 	sampling
-	Messages            []chat.Message `json:"messages"`
-	MaxCompletionTokens *int           `json:"max_completion_tokens"`
-	LogProbs            bool           `json:"logprobs"`
-	TopLogProbs         *int           `json:"top_logprobs"`
+	Messages            messages `json:"messages"`
+	MaxCompletionTokens *int     `json:"max_completion_tokens"`
+	LogProbs            bool     `json:"logprobs"`
+	TopLogProbs         *int     `json:"top_logprobs"`
 
 	Tools             json.RawMessage `json:"tools"`
 	ToolChoice        json.RawMessage `json:"tool_choice"`
 	ParallelToolCalls json.RawMessage `json:"parallel_tool_calls"` // there are no tools
 	ResponseFormat    json.RawMessage `json:"response_format"`
+}
+
+// mostMessages and mostFields bound what a template goes through: a few bytes each would take it
+// seconds.
+const mostMessages, mostFields = 1 << 14, 64
+
+type messages []chat.Message
+
+// UnmarshalJSON reads no more of them than there may be.
+func (m *messages) UnmarshalJSON(b []byte) error {
+	var list []json.RawMessage
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	if len(list) > mostMessages {
+		return fmt.Errorf("there are %d messages, there may be %d", len(list), mostMessages)
+	}
+	*m = make(messages, len(list))
+	for i, text := range list {
+		if err := (*m)[i].UnmarshalJSON(text); err != nil {
+			return err
+		}
+		if n := len((*m)[i].Fields); n > mostFields {
+			return fmt.Errorf("message %d has %d fields, it may have %d", i, n, mostFields)
+		}
+	}
+	return nil
 }
 
 func (h *handler) chat(w *response, r *http.Request) error {

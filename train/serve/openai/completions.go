@@ -1,7 +1,9 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"unicode/utf8"
 
@@ -26,17 +28,17 @@ type prompts struct {
 
 // UnmarshalJSON reads a text, several, a list of tokens, or several of these.
 func (p *prompts) UnmarshalJSON(b []byte) error {
-	var list texts
-	if json.Unmarshal(b, &list) == nil {
-		p.texts = list
-		return nil
+	first := bytes.TrimLeft(bytes.TrimPrefix(b, []byte("[")), " \t\r\n")
+	switch {
+	case b[0] != '[', bytes.HasPrefix(first, []byte(`"`)), bytes.HasPrefix(first, []byte("]")):
+		return json.Unmarshal(b, (*texts)(&p.texts))
+	case bytes.Contains(b, []byte("null")): // which would be token 0
+		return errors.New("prompt has a null among its tokens")
+	case bytes.HasPrefix(first, []byte("[")):
+		return json.Unmarshal(b, &p.tokens)
 	}
-	var one []int
-	if json.Unmarshal(b, &one) == nil {
-		p.tokens = [][]int{one}
-		return nil
-	}
-	return json.Unmarshal(b, &p.tokens)
+	p.tokens = make([][]int, 1)
+	return json.Unmarshal(b, &p.tokens[0])
 }
 
 func (h *handler) completions(w *response, r *http.Request) error {

@@ -21,5 +21,9 @@
 // Several requests are written at once, as package serve says. A client that leaves frees its
 // place. [EmbedBy] makes the vectors of embeddings by package embed.
 //
-// Limits are in [Config]. With a key, all paths but healthz and metrics ask for it.
+// Limits are in [Config]. With a key, all paths but healthz and metrics ask for it. Without one, a
+// browser that a page of another site sends is refused, and on a loopback address so is a request
+// for any host but this machine: a name of elsewhere may lead here.
+//
+// A client has 30 seconds to send its request, and as long to take each part of its answer.
 package openai

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/stheno-ml/stheno/train/serve"
 )
@@ -37,8 +40,19 @@ func (e *apiError) MarshalJSON() ([]byte, error) {
 		return s
 	}
 	return json.Marshal(map[string]any{"error": map[string]any{
-		"message": e.Message, "type": e.kind, "param": orNull(e.Param), "code": orNull(e.Code),
+		"message": clip(e.Message), "type": e.kind, "param": orNull(e.Param), "code": orNull(e.Code),
 	}})
+}
+
+// clip cuts what quotes much of a request, and the stack that follows a panic, which is nobody's
+// outside.
+func clip(message string) string {
+	const most = 1000
+	message, _, _ = strings.Cut(message, "\n")
+	if len(message) > most {
+		message = strings.ToValidUTF8(message[:most], "") + "…"
+	}
+	return message
 }
 
 var errTime = errors.New("the request takes longer than it may")
@@ -82,6 +96,7 @@ type response struct {
 	http.ResponseWriter
 	status int // 0 before there is one
 	events bool
+	failed error // of a part, behind which nothing arrives
 }
 
 func (w *response) WriteHeader(status int) {
@@ -91,11 +106,55 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *response) Write(b []byte) (int, error) {
+// Write sends parts that a client has some time for each.
+func (w *response) Write(b []byte) (n int, err error) {
+	const part = 64 << 10
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	return w.ResponseWriter.Write(b)
+	for {
+		m := 0
+		if w.failed == nil {
+			w.hurry()
+			m, w.failed = w.ResponseWriter.Write(b[n:min(len(b), n+part)])
+		}
+		if n += m; n == len(b) || w.failed != nil {
+			return n, w.failed
+		}
+	}
+}
+
+// hurry bounds how long the client may take nothing. Without a network there is no such time.
+func (w *response) hurry() {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(stall))
+}
+
+// flush sends what was written.
+func (w *response) flush() error {
+	if w.failed == nil {
+		w.hurry()
+		w.failed = http.NewResponseController(w.ResponseWriter).Flush()
+	}
+	return w.failed
+}
+
+// end sends what was written, and lets the connection wait for another request.
+func (w *response) end() {
+	if w.status != 0 {
+		_ = w.flush() // there is nobody to tell
+	}
+	if w.failed == nil {
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Time{})
+	}
+}
+
+// whole sends an answer that is no stream.
+func (w *response) whole(status int, json []byte) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(json)))
+	w.WriteHeader(status)
+	_, err := w.Write(json)
+	return err
 }
 
 // Unwrap is for an http.ResponseController.
@@ -118,7 +177,7 @@ func (w *response) event(v any) error {
 	if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil {
 		return err
 	}
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	return w.flush()
 }
 
 // fail tells the client of an error, unless it has left.
@@ -143,7 +202,7 @@ func (w *response) fail(client context.Context, err error) {
 	case http.StatusGatewayTimeout:
 		w.Header().Set("X-Should-Retry", "false") // the next try would take as long
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(e.status)
-	_ = json.NewEncoder(w).Encode(e)
+	if text, err := json.Marshal(e); err == nil {
+		_ = w.whole(e.status, text) // there is nobody to tell
+	}
 }

@@ -1,16 +1,23 @@
 package openai
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/stheno-ml/stheno/internal/guard"
+	"github.com/stheno-ml/stheno/internal/loopback"
 	"github.com/stheno-ml/stheno/train/serve"
 )
 
@@ -42,14 +49,15 @@ type Limits struct {
 
 type handler struct {
 	Config
-	key     [sha256.Size]byte
-	metrics metrics
-	created int64
+	key       [sha256.Size]byte
+	elsewhere *http.CrossOriginProtection
+	metrics   metrics
+	created   int64
 }
 
 // NewHandler serves a model.
 func NewHandler(c Config) (http.Handler, error) {
-	h := &handler{Config: c, key: sha256.Sum256([]byte(c.Key)), created: time.Now().Unix()}
+	h := &handler{Config: c, key: sha256.Sum256([]byte(c.Key)), elsewhere: http.NewCrossOriginProtection(), created: time.Now().Unix()}
 	switch {
 	case c.Name == "" && c.Model != nil:
 		return nil, errors.New("openai: name is empty, it needs to be what requests call the model")
@@ -105,7 +113,37 @@ func (h *handler) routes() http.Handler {
 	})
 	mux.HandleFunc("GET /healthz", h.healthz)
 	mux.HandleFunc("GET /metrics", h.writeMetrics)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Until read has all of the body: what an answer leaves unread is waited for.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // or there is no network
+		own := &response{ResponseWriter: w}
+		if r.ContentLength != 0 {
+			own.Header().Set("Connection", "close") // until read has all, too
+		}
+		if err := h.isAsked(r); err != nil {
+			own.fail(r.Context(), err)
+		} else {
+			mux.ServeHTTP(own, r)
+		}
+		own.end()
+	})
+}
+
+// isAsked refuses what a page of elsewhere had a browser ask. With a key there is no need: such a
+// page does not know it.
+func (h *handler) isAsked(r *http.Request) error {
+	if h.Key != "" {
+		return nil
+	}
+	address, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if address != nil && address.IP.IsLoopback() && !loopback.IsHost(r.Host) {
+		return &apiError{status: http.StatusForbidden, kind: invalid, Message: fmt.Sprintf(
+			"the host is %.200q, without a key this server is of its machine alone: the host needs to be localhost, 127.0.0.1 or [::1]", r.Host)}
+	}
+	if err := h.elsewhere.Check(r); err != nil {
+		return &apiError{status: http.StatusForbidden, kind: invalid, Message: "a page of another site has asked, without a key this server answers none"}
+	}
+	return nil
 }
 
 // serve does what all paths have in common: the key, the limits, errors and counting.
@@ -113,11 +151,11 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, method, path str
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(r.Context(), h.Limits.Time, errTime)
 	defer cancel()
-	counted := &response{ResponseWriter: w}
+	counted := w.(*response)
 	err := h.permit(counted, r, method)
 	if err == nil {
-		r.Body = http.MaxBytesReader(counted, r.Body, h.Limits.Body)
-		err = serve(counted, r.WithContext(ctx))
+		r.Body = http.MaxBytesReader(counted.ResponseWriter, r.Body, h.Limits.Body)
+		err = guard.Call(path, func() error { return serve(counted, r.WithContext(ctx)) })
 	}
 	if err != nil {
 		counted.fail(r.Context(), err)
@@ -142,27 +180,60 @@ func (h *handler) permit(w http.ResponseWriter, r *http.Request, method string) 
 	return nil
 }
 
-// bodyTime is how long the body of a request may take to come.
-const bodyTime = 30 * time.Second
+// bodyTime is how long the body of a request may take to come, and stall how long a client may take
+// nothing of an answer.
+var bodyTime, stall = 30 * time.Second, 30 * time.Second
 
 // read reads a request's JSON.
 func (h *handler) read(w *response, r *http.Request, to any) error {
-	connection := http.NewResponseController(w.ResponseWriter)
-	if connection.SetReadDeadline(time.Now().Add(bodyTime)) == nil { // else there is no network
-		defer connection.SetReadDeadline(time.Time{})
-	}
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	err := d.Decode(to)
-	if err == nil && d.More() {
-		err = errors.New("there is more behind the object")
-	}
+	body, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	switch {
+	case errors.As(err, &large):
 		return &apiError{status: http.StatusRequestEntityTooLarge, kind: invalid, Message: fmt.Sprintf("the request has more than %d bytes", large.Limit)}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &apiError{status: http.StatusRequestTimeout, kind: invalid, Message: fmt.Sprintf("the request needs to come within %v", bodyTime)}
+	case err == nil:
+		_ = http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Time{}) // the answer may take longer
+		w.Header().Del("Connection")
+		err = parse(body, to)
 	}
 	if err != nil {
 		return wrong("", "the request is not what it needs to be: %v", err)
+	}
+	return nil
+}
+
+// parse reads an object and nothing else. A name that is there twice, in whatever case, is an
+// error: others who look at the request may take another of its values.
+func parse(body []byte, to any) error {
+	if !utf8.Valid(body) {
+		return errors.New("it is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is more behind the object")
+	}
+	d = json.NewDecoder(bytes.NewReader(body))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return errors.Join(err, errors.New("it needs to be an object"))
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		name, err := d.Token()
+		var value json.RawMessage
+		if err = errors.Join(err, d.Decode(&value)); err != nil {
+			return err
+		}
+		folded := strings.ToLower(strings.ToUpper(name.(string)))
+		if seen[folded] {
+			return fmt.Errorf("%q is there twice", name)
+		}
+		seen[folded] = true
 	}
 	return nil
 }
@@ -208,6 +279,9 @@ func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
 
 // write answers with JSON.
 func write(w *response, v any) error {
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(v)
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return w.whole(http.StatusOK, text)
 }

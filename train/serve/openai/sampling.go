@@ -103,6 +103,8 @@ func (s *sampling) check(h *handler, prompts int) error {
 		return wrong("stop", "there are %d stop strings, there may be 16", len(s.Stop))
 	case slices.Contains(s.Stop, ""):
 		return wrong("stop", "a stop string is empty, it needs to have characters")
+	case len(s.StopTokenIDs) > 256:
+		return wrong("stop_token_ids", "there are %d stop tokens, there may be 256", len(s.StopTokenIDs))
 	case s.StreamOptions != nil && !s.Stream:
 		return wrong("stream_options", "stream_options is given, it is for streams")
 	case !asksForNothing(s.LogitBias):

@@ -44,7 +44,11 @@ func (m Message) pairs() jinja.Object {
 	for _, name := range m.read {
 		add(name)
 	}
-	known := func(name string) bool { return slices.Contains(m.read, name) }
+	inOrder := map[string]bool{}
+	for _, name := range m.read {
+		inOrder[name] = true
+	}
+	known := func(name string) bool { return inOrder[name] }
 	if !known("role") && (m.read == nil || m.Role != "") {
 		add("role")
 	}
@@ -65,7 +69,7 @@ func (m *Message) UnmarshalJSON(text []byte) error {
 	if t, err := decoder.Token(); err != nil || t != json.Delim('{') {
 		return errors.Join(err, fmt.Errorf("a message is %.40s, it needs to be an object", text))
 	}
-	read := Message{read: []string{}}
+	read, seen := Message{read: []string{}}, map[string]bool{}
 	for decoder.More() {
 		name, err := decoder.Token()
 		if err != nil {
@@ -75,7 +79,12 @@ func (m *Message) UnmarshalJSON(text []byte) error {
 		if err := decoder.Decode(&value); err != nil {
 			return err
 		}
-		if err := read.field(name.(string), value); err != nil {
+		key := name.(string)
+		if !seen[key] {
+			seen[key] = true
+			read.read = append(read.read, key)
+		}
+		if err := read.field(key, value); err != nil {
 			return err
 		}
 	}
@@ -84,9 +93,6 @@ func (m *Message) UnmarshalJSON(text []byte) error {
 }
 
 func (m *Message) field(name string, value json.RawMessage) error {
-	if !slices.Contains(m.read, name) {
-		m.read = append(m.read, name)
-	}
 	switch name {
 	case "role":
 		if err := json.Unmarshal(value, &m.Role); err != nil {

@@ -19,6 +19,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/loopback"
 	"github.com/stheno-ml/stheno/train"
 )
 
@@ -65,11 +66,11 @@ func (*Address) IsBoolFlag() bool { return true }
 
 // check refuses what is of another machine.
 func (a Address) check() error {
-	host, _, err := net.SplitHostPort(string(a))
+	_, _, err := net.SplitHostPort(string(a))
 	if err != nil {
 		return fmt.Errorf("the address %q needs to be a host and a port, such as %s: %w", a, DefaultAddress, err)
 	}
-	if !isLoopback(host) {
+	if !loopback.IsHost(string(a)) {
 		return fmt.Errorf("the address is %q, its host needs to be of this machine alone: localhost, 127.0.0.1 or ::1", a)
 	}
 	return nil

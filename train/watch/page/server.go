@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/stheno-ml/stheno/internal/loopback"
 )
 
 // server answers GET and HEAD, each over a connection of its own. It does what a page on this
@@ -166,7 +168,7 @@ func readRequest(lines *bufio.Reader) (r request, status int, err error) {
 	if !strings.HasPrefix(version, "HTTP/1.") {
 		return r, 400, fmt.Errorf("%.40q is no request of HTTP/1", first)
 	}
-	if hosts := header["host"]; len(hosts) != 1 || !isLoopback(hostOf(hosts[0])) {
+	if hosts := header["host"]; len(hosts) != 1 || !loopback.IsHost(hosts[0]) {
 		return r, 403, errors.New("this page is of this machine alone: the host needs to be localhost, 127.0.0.1 or [::1]")
 	}
 	u, err := url.ParseRequestURI(target)
@@ -207,20 +209,6 @@ func readHeader(lines *bufio.Reader) (map[string][]string, error) {
 		name = strings.ToLower(name)
 		header[name] = append(header[name], strings.TrimSpace(value))
 	}
-}
-
-// hostOf is a Host field without its port.
-func hostOf(field string) string {
-	if host, _, err := net.SplitHostPort(field); err == nil {
-		return host
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(field, "["), "]")
-}
-
-// isLoopback reports whether a host is this machine, by itself and not by what a name server says.
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // response is the answer to a request.
