@@ -72,11 +72,14 @@ func roberta(c *config, _ int) *architecture {
 	return f.architecture(c, &e)
 }
 
+// noPadding says that a config without pad_token_id has no row of padding.
+const noPadding = -1
+
 // padding is the row of padding in tables.
 func (c *config) padding(vocab, otherwise int, tables ...string) map[string]int {
 	row := field(c, "pad_token_id", "an integer", otherwise)
-	if c.given("pad_token_id") && !c.has("pad_token_id") {
-		return nil // it is null
+	if !c.has("pad_token_id") && (c.given("pad_token_id") || otherwise == noPadding) {
+		return nil
 	}
 	if row < 0 {
 		row += vocab // as PyTorch counts

@@ -25,8 +25,11 @@ func bloom(c *config, _ int) *architecture {
 	b.Attention.Options.ALiBi = slopes(b.Attention.Heads)
 	b.Attention.Options.Dropout.P, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
 	needs(c, "apply_residual_connection_post_layernorm", false)
+	if parts := c.size("pretraining_tp", 1); c.bool("slow_but_exact", false) && parts > 1 {
+		c.fail("field slow_but_exact is true and field pretraining_tp is %d: transformers then adds no biases of two of the linear layers, "+
+			"the first needs to be false", parts)
+	}
 	for _, name := range []string{
-		"slow_but_exact", // matters to 16 bits alone
 		"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi", "seq_length", "skip_bias_add",
 		"skip_bias_add_qkv", "unk_token_id", // in the published configs, for no one to read
 	} {
@@ -87,7 +90,9 @@ func falcon(c *config, context int) *architecture {
 	}
 	a.Options.Dropout.P, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
 	if c.bool("alibi", false) {
-		c.read["rope_parameters"] = true // is written, for no one to read
+		for _, name := range []string{"rope_parameters", "rope_scaling", "rope_theta"} {
+			c.read[name] = true // are written, for no one to read
+		}
 		a.Options.ALiBi = slopes(a.Heads)
 		for i := range a.Options.ALiBi {
 			a.Options.ALiBi[i] /= math.Sqrt(float64(a.HeadDim))

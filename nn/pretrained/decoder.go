@@ -20,6 +20,7 @@ type decoder struct {
 	rope       []*ops.RoPEOptions // of each layer; nil for none
 	mixture    *mixture           // nil for none
 	layerTypes []string
+	padding    map[string]int // see architecture
 }
 
 // names are what the tensors of a decoder are called in files, without the .weight or .bias behind.
@@ -58,6 +59,15 @@ type usual struct {
 // classified are the families, by model_type, whose decoders may have a head for classes of texts.
 var classified = []string{"gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
 
+// unpadded are the families to whose pad_token_id transformers gives a gradient like to others.
+var unpadded = []string{"bloom", "falcon", "gpt_neox", "gptj", "mpt"}
+
+// paddings are the rows of padding of configs that do not name one, of families that have one then.
+var paddings = map[string]int{
+	"cohere": 0, "cohere2": 0, "gemma": 0, "gemma2": 0, "gemma3_text": 0, "glm": 151329, "glm4": 151329, "olmo": 1, "olmo2": 1, "olmo3": 1, "olmoe": 1,
+	"opt": 1, "phi3": 32000, "smollm3": 128004,
+}
+
 // newDecoder reads what all decoders have. A context of 0 says that there is no limit and no field
 // for it.
 func newDecoder(c *config, context int, tied bool) *decoder {
@@ -66,10 +76,16 @@ func newDecoder(c *config, context int, tied bool) *decoder {
 	if slices.Contains(classified, c.string("model_type", "")) {
 		endings = append(endings, classes)
 	}
-	kind := c.ending(endings...)
+	kind, family := c.ending(endings...), c.string("model_type", "")
 	d := &decoder{LanguageModelConfig: nn.LanguageModelConfig{
 		Vocab: c.size("vocab_size", 0), Layers: c.layers("num_hidden_layers", 0), TiedHead: c.bool("tie_word_embeddings", tied),
 	}}
+	if row, known := paddings[family]; !slices.Contains(unpadded, family) {
+		if !known || row >= d.Vocab {
+			row = noPadding
+		}
+		d.padding = c.padding(d.Vocab, row, "tokens.weight")
+	}
 	if context > 0 {
 		d.Context = c.size("max_position_embeddings", context)
 	}
@@ -154,7 +170,10 @@ func (d *decoder) slide(c *config, window int) {
 		if kind != slidingAttention {
 			continue
 		}
-		if window == 0 {
+		switch {
+		case window == 0 && c.has("use_sliding_window"):
+			c.fail("field use_sliding_window or field sliding_window gives no window, and field layer_types says that layer %d is of %s", i, slidingAttention)
+		case window == 0:
 			c.fail("field sliding_window is missing, layer %d is of %s", i, slidingAttention)
 		}
 		d.windows[i] = window
@@ -217,7 +236,7 @@ func (d *decoder) architecture() *architecture {
 	if d.Block.Norms != nn.PostNorm {
 		links = append(links, d.norm(n.body+n.norm, "norm")...)
 	}
-	a := &architecture{decoder: d, prefix: n.body, unused: []string{"rotary_emb.inv_freq"}}
+	a := &architecture{decoder: d, prefix: n.body, padding: d.padding, unused: []string{"rotary_emb.inv_freq"}}
 	switch {
 	case d.Classes != nil:
 		a.heads = []string{"score"}

@@ -121,7 +121,9 @@ func init() {
 			{"rope_parameters", `{"rope_type": "linear", "factor": 3.0}`, refused, ""},
 			{"rope_scaling", `{"type": "linear", "factor": 2.0}`, works, `{"rope_parameters": null}`},
 			{"rope_scaling", `{"type": "linear", "factor": 2.0}`, refused, ""},
-			{"rope_theta", `10`, works, `{"rope_parameters": null}`},
+			{"rope_theta", `10`, refused, `{"rope_parameters": null}`},
+			{"rope_theta", `10`, works, `{"rope_parameters": null, "layer_types": ["full_attention", "full_attention"]}`},
+			{"rope_theta", `10`, works, `{"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 10}}}`},
 			{"sliding_window", `2`, works, ""},
 			{"sliding_window", `null`, refused, ""},
 			{"tie_word_embeddings", `true`, works, ""},
@@ -158,6 +160,8 @@ func init() {
 			{"hidden_dropout", `0.5`, refused, ""},
 			{"layer_norm_eps", `0.1`, works, ""},
 			{"partial_rotary_factor", `1`, works, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`},
+			{"partial_rotary_factor", `0.1`, refused, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`}, // turns nothing
+			{"partial_rotary_factor", `0.5`, refused, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`}, // turns 3 of 6
 			{"qk_layernorm", `true`, refused, ""},
 			{"tie_word_embeddings", `true`, works, ""},
 			{"use_parallel_residual", `true`, works, ""},
@@ -237,6 +241,11 @@ func init() {
 			{"rope_theta", `10`, works, `{"rope_parameters": null}`},
 			{"tie_word_embeddings", `false`, works, ""},
 		}),
+		"falcon-alibi": {
+			{"rope_parameters", `{"rope_type": "linear", "factor": 2.0}`, idle, ""},
+			{"rope_scaling", `{"type": "linear", "factor": 2.0}`, idle, ""},
+			{"rope_theta", `10`, idle, ""},
+		},
 		"bloom": slices.Concat(shapeFields, bloomNames, []configField{
 			{"apply_residual_connection_post_layernorm", `true`, refused, ""},
 			{"attention_dropout", `0.5`, works, ""},
@@ -249,6 +258,7 @@ func init() {
 			{"pretraining_tp", `2`, idle, ""},
 			{"seq_length", `7`, idle, ""}, // nor at this
 			{"slow_but_exact", `true`, idle, ""},
+			{"slow_but_exact", `true`, refused, `{"pretraining_tp": 2}`}, // leaves biases out
 			{"tie_word_embeddings", `false`, works, ""},
 		}),
 		"opt": slices.Concat(without(sizeFields, "hidden_size"), []configField{

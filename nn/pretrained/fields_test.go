@@ -136,6 +136,8 @@ var encoderFields = []configField{
 var configFields = map[string][]configField{
 	"gpt2": {
 		{"activation_function", `"gelu"`, works, ""},
+		{"activation_function", `"gelu_accurate"`, idle, ""}, // another name of gelu_new
+		{"activation_function", `"gelu_python"`, works, ""},
 		{"activation_function", `"mish"`, refused, ""},
 		{"add_cross_attention", `true`, refused, ""},
 		{"attn_pdrop", `0.5`, works, ""},

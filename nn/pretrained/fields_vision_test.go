@@ -103,7 +103,8 @@ func init() {
 	})
 	configFields["gemma3-images"] = []configField{
 		{"architectures", `["Gemma3ForSequenceClassification"]`, refused, ""},
-		{"boi_token_index", `3`, idle, ""}, // these are of images
+		{"boi_token_id", `3`, idle, ""}, // these are of images
+		{"boi_token_index", `3`, idle, ""},
 		{"eoi_token_index", `3`, idle, ""},
 		{"image_token_index", `3`, idle, ""},
 		{"mm_tokens_per_image", `3`, idle, ""},

@@ -218,15 +218,18 @@ func (a *architecture) behead(w *weights) {
 		a.headOrNot(w.holder["lm_head.weight"] != nil)
 	}
 	d := a.decoder
-	if d == nil || d.TiedHead || d.Classes != nil {
+	if d == nil || d.Classes != nil {
 		return
 	}
-	head := d.names.head + ".weight"
-	if _, found := w.find(head, a.prefix); found != nil {
+	has := func(part string) bool {
+		_, found := w.find(d.names.head+part, a.prefix)
+		return found != nil
+	}
+	if d.TiedHead && (!d.HeadBias || has(".bias")) || !d.TiedHead && has(".weight") {
 		return
 	}
 	a.links = slices.DeleteFunc(a.links, func(l link) bool { return strings.HasPrefix(l.theirs, d.names.head+".") })
-	d.NoHead, d.HeadBias = true, false
+	d.NoHead, d.HeadBias, d.TiedHead = true, false, false
 }
 
 // sources finds the tensor of each link, checks their types and shapes, and makes sure that no

@@ -139,7 +139,8 @@ func multimodalGemma3(c *config, context int) *architecture {
 		text.fields["tie_word_embeddings"] = tied
 	}
 	for _, name := range []string{
-		"boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image", "tie_word_embeddings", "vision_config",
+		"boi_token_index", "boi_token_id", "eoi_token_index", "eoi_token_id", "image_token_index", "image_token_id",
+		"mm_tokens_per_image", "tie_word_embeddings", "vision_config",
 	} {
 		c.read[name] = true // of images, or is taken over
 	}

@@ -271,6 +271,43 @@ func TestNoHead(t *testing.T) {
 	}
 }
 
+// Files of a tied model whose head adds a bias, and that lack the bias, have no head.
+func TestNoHeadBias(t *testing.T) {
+	for _, name := range []string{"phi", "gptj"} {
+		from, folder := filepath.Join("testdata", name), t.TempDir()
+		if err := os.CopyFS(folder, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(from, configFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := parseFields(string(text))
+		config["tie_word_embeddings"] = json.RawMessage("true")
+		if err := os.WriteFile(filepath.Join(folder, configFile), []byte(textOf(config)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var rest safetensors.Tensors
+		tensors := tensorsOf(t, from)
+		for _, l := range load(t, from, Options{}).arch.links {
+			if !strings.HasPrefix(l.theirs, "lm_head.") {
+				rest = append(rest, safetensors.Tensor{Name: l.theirs, Value: tensor.New(tensor.WithShape(l.shape...), tensor.WithBacking(tensors[l.theirs]))})
+			}
+		}
+		if err := writeFile(folder, weightsFile, func(w io.Writer) error { return safetensors.Write(w, rest, nil) }); err != nil {
+			t.Fatal(err)
+		}
+		m := load(t, folder, Options{})
+		if _, err := m.NewDecoder(8); err == nil || !strings.Contains(err.Error(), "there is no head for tokens") {
+			t.Errorf("a decoder of %s: %v", name, err)
+		}
+		s := m.scope()
+		h := m.LanguageModel(s).Hidden(ids(s, "tokens", readGolden(t, name).Tokens))
+		run(t, s)
+		value(t, h)
+	}
+}
+
 // Models of language give the classes of texts that transformers computes, with padding on either
 // side, and the gradients of their squares.
 func TestClasses(t *testing.T) {

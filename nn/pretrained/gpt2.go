@@ -75,6 +75,7 @@ func layerNorm(theirs, ours string, dim int) []link {
 
 var activations = map[string]kernels.Activation{
 	"gelu": kernels.GELUErf, "gelu_new": kernels.GELUTanh, "gelu_pytorch_tanh": kernels.GELUTanh, "gelu_fast": kernels.GELUTanh,
+	"gelu_python": kernels.GELUErf, "gelu_accurate": kernels.GELUTanh, "gelu_python_tanh": kernels.GELUTanh,
 	"silu": kernels.SiLU, "swish": kernels.SiLU, "relu2": kernels.ReLUSquared, "relu": kernels.ReLU, "quick_gelu": kernels.QuickGELU, "tanh": kernels.Tanh,
 }
 

@@ -1,6 +1,8 @@
 package pretrained
 
 import (
+	"slices"
+
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 )
@@ -40,12 +42,28 @@ func olmo3(c *config, context int) *architecture {
 	d := branched(c)
 	d.types(c, func(i int) bool { return (i+1)%4 != 0 })
 	d.slide(c, c.sizeOrNone("sliding_window", 4096))
-	theta := c.float("rope_theta", 500000)
-	full := d.ropeOf(c, fullAttention, &ropeProblem{theta: theta, partial: 1, context: context})
-	local := ops.RoPEOptions{Base: theta}
+	const usual = 500000.0
+	full := d.ropeOf(c, fullAttention, &ropeProblem{theta: c.float("rope_theta", usual), partial: 1, context: context})
+	local := ops.RoPEOptions{Base: c.slidingTheta(d.layerTypes, usual)}
 	if c.has("rope_parameters") {
-		local = d.ropeOf(c, slidingAttention, &ropeProblem{theta: theta, partial: 1, context: context})
+		local = d.ropeOf(c, slidingAttention, &ropeProblem{theta: local.Base, partial: 1, context: context})
 	}
 	d.turnByType(full, local)
 	return d.architecture()
+}
+
+// slidingTheta is the base of layers that slide, where rope_parameters does not say it. Versions of
+// transformers before 5 took rope_theta for it, and later ones do not.
+func (c *config) slidingTheta(types []string, usual float64) float64 {
+	theta := c.float("rope_theta", usual)
+	if o := c.object("rope_parameters"); o != nil {
+		if local := o.object(slidingAttention); local != nil && local.has("rope_theta") {
+			return usual
+		}
+	}
+	if theta != usual && slices.Contains(types, slidingAttention) {
+		c.fail("field rope_theta is %v, and versions of transformers differ in whether layers of %s turn by it: "+
+			"field rope_parameters needs to say the rope_theta of both types", theta, slidingAttention)
+	}
+	return usual
 }

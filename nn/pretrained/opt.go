@@ -30,5 +30,7 @@ func opt(c *config, _ int) *architecture {
 	needs(c, "layerdrop", 0.0)
 	c.read["activation_dropout"] = true // is in the published configs, for no one to read
 	c.read["init_std"] = true           // of weights that are not loaded
-	return d.architecture()
+	a := d.architecture()
+	a.prefix = "model."
+	return a
 }

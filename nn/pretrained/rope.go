@@ -56,6 +56,9 @@ func (c *config) rope(layerType string, p *ropeProblem) ops.RoPEOptions {
 		c.fail("field rope_theta is 0, it needs to be positive")
 	}
 	options := turned(ops.RoPEOptions{Base: theta}, partial, p.headDim)
+	if n := options.RotaryDim; partial < 1 && (n == 0 || n%2 != 0) {
+		c.fail("field partial_rotary_factor is %v, of which a head of %d dimensions turns %d, it needs to be an even number", partial, p.headDim, n)
+	}
 	p.original = cmp.Or(p.original, c.optionalSize("original_max_position_embeddings"))
 	if o != nil {
 		options = o.scaled(kind, options, p)

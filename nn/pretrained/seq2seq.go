@@ -210,10 +210,12 @@ func (s *sides) texts(c *config, vocab, context int) {
 	s.fairseqLinks()
 }
 
-// ofTexts is the model of both, whose bias of logits transformers does not train.
-func (s *sides) ofTexts() *architecture {
+// ofTexts is the model of both, whose bias of logits transformers does not train. Where the config
+// does not say it, padding is the id of that.
+func (s *sides) ofTexts(c *config, padding int) *architecture {
 	a := s.architecture()
 	a.frozen, a.repeats = []string{"decoder.headbias"}, []repeat{{"lm_head.weight", "model.shared.weight"}}
+	a.padding = c.padding(s.Decoder.Vocab, padding, "tokens.weight")
 	return a
 }
 
@@ -230,7 +232,7 @@ func bart(c *config, _ int) *architecture {
 		s.links = append(s.links, same("model."+side+".embed_positions.weight", side+".positions.weight", s.Decoder.Context+padding, dim))
 		s.links = append(s.links, layerNorm("model."+side+".layernorm_embedding", side+".embnorm", dim)...)
 	}
-	a := s.ofTexts()
+	a := s.ofTexts(c, 1)
 	a.unused = []string{"embed_tokens.weight"}
 	return a
 }
@@ -243,7 +245,7 @@ func marian(c *config, _ int) *architecture {
 	s.texts(c, 58101, 1024)
 	needs(c, "decoder_vocab_size", s.Decoder.Vocab)
 	s.Encoder.Text.Positions, s.Decoder.PositionKind = nn.SinusoidalHalves, nn.SinusoidalHalves
-	return s.ofTexts()
+	return s.ofTexts(c, 58100)
 }
 
 // whisper reads sounds. transformers does not train the positions of its encoder.
@@ -279,6 +281,7 @@ func whisper(c *config, _ int) *architecture {
 	}
 	s.fairseqLinks()
 	a := s.architecture()
+	a.padding = c.padding(vocab, 50256, "decoder.tokens.weight")
 	a.frozen, a.repeats, a.unused = []string{"encoder.positions.weight"}, []repeat{{"proj_out.weight", "model.decoder.embed_tokens.weight"}}, nil
 	return a
 }
