@@ -156,7 +156,11 @@ func (g *ggufFile) sentencePiece() (hfObject, error) {
 	for i, id := range order {
 		best[i] = tokens[id]
 	}
-	model := hfObject{"type": "BPE", "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": mergesOf(best, vocab)}
+	merges, err := mergesOf(best, vocab)
+	if err != nil {
+		return nil, err
+	}
+	model := hfObject{"type": "BPE", "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": merges}
 	if unknown, found, err := g.id("unknown"); err != nil {
 		return nil, err
 	} else if found {

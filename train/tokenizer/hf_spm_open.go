@@ -101,7 +101,7 @@ func (b *spmBuild) unigram(vocab [][]any, unknown int, byteFallback bool) {
 }
 
 // bpe sets the model; unknown is a token, or empty for none.
-func (b *spmBuild) bpe(unknown string) {
+func (b *spmBuild) bpe(unknown string) error {
 	vocab := make(map[string]int, len(b.pieces))
 	for id, piece := range b.pieces {
 		vocab[piece.text] = id
@@ -110,17 +110,22 @@ func (b *spmBuild) bpe(unknown string) {
 	for id, piece := range b.pieces {
 		tokens[id] = piece.text
 	}
-	model := hfObject{"type": "BPE", "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": mergesOf(tokens, vocab)}
+	merges, err := mergesOf(tokens, vocab)
+	if err != nil {
+		return err
+	}
+	model := hfObject{"type": "BPE", "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": merges}
 	if unknown != "" {
 		model["unk_token"] = unknown
 	}
 	b.json["model"] = model
+	return nil
 }
 
 // mergesOf lists the pairs of tokens that make a token. SentencePiece keeps no merges: it joins the
 // pair whose token is best, and tokens are in that order.
-func mergesOf(tokens []string, ids map[string]int) [][2]string {
-	merges := [][2]string{}
+func mergesOf(tokens []string, ids map[string]int) ([][2]string, error) {
+	merges := newMerges(tokens)
 	for _, token := range tokens {
 		for at := range token {
 			if at == 0 {
@@ -129,11 +134,41 @@ func mergesOf(tokens []string, ids map[string]int) [][2]string {
 			_, left := ids[token[:at]]
 			_, right := ids[token[at:]]
 			if left && right {
-				merges = append(merges, [2]string{token[:at], token[at:]})
+				merges.add(token[:at], token[at:])
 			}
 		}
+		if merges.err != nil {
+			break
+		}
 	}
-	return merges
+	return merges.list, merges.err
+}
+
+// merges are pairs that make tokens. A token of n bytes can be made in n−1 ways, so that a file of
+// few tokens could ask for very many.
+type merges struct {
+	list [][2]string
+	left int // bytes
+	err  error
+}
+
+// mergeBytes is how many bytes of merges there can be for each of the tokens.
+const mergeBytes = 64
+
+func newMerges(tokens []string) *merges {
+	m := &merges{list: [][2]string{}, left: 1 << 20}
+	for _, token := range tokens {
+		m.left += mergeBytes * len(token)
+	}
+	return m
+}
+
+func (m *merges) add(left, right string) {
+	if m.left -= len(left) + len(right); m.left < 0 {
+		m.err = fmt.Errorf("its tokens can be made of each other in too many ways: merges would have more than %d times their bytes", mergeBytes)
+		return
+	}
+	m.list = append(m.list, [2]string{left, right})
 }
 
 // precompiled is the model's own normaliser, if it has one.
@@ -173,7 +208,9 @@ func (b *spmBuild) inWords() {
 }
 
 func (b *spmBuild) llama() error {
-	b.bpe("")
+	if err := b.bpe(""); err != nil {
+		return err
+	}
 	space := b.bool("add_prefix_space", true)
 	scheme := "never"
 	switch {
@@ -190,7 +227,9 @@ func (b *spmBuild) llama() error {
 }
 
 func (b *spmBuild) gemma() error {
-	b.bpe(b.named["unk_token"].Content)
+	if err := b.bpe(b.named["unk_token"].Content); err != nil {
+		return err
+	}
 	b.json["normalizer"] = replace(" ", "▁")
 	b.json["pre_tokenizer"] = hfObject{
 		"type": "Split", "pattern": hfObject{"String": " "}, "behavior": "MergedWithPrevious", "invert": false,
@@ -312,7 +351,9 @@ func (b *spmBuild) plain() error {
 	}
 	b.setDefaults(tokens)
 	if b.kind == spBPE {
-		b.bpe(b.unknown.text)
+		if err := b.bpe(b.unknown.text); err != nil {
+			return err
+		}
 		b.json["model"].(hfObject)["byte_fallback"] = b.byteFallback
 	} else {
 		b.unigram(b.scores(0), b.unknown.id, b.byteFallback)

@@ -15,7 +15,7 @@ import (
 
 // ranked makes the model of byte-level tokens in the order of their ranks. Ids begin behind so many
 // special tokens.
-func ranked(tokens []string, special []string) hfObject {
+func ranked(tokens []string, special []string) (hfObject, error) {
 	ranks := make(map[string]int, len(tokens))
 	for rank, token := range tokens {
 		ranks[token] = rank
@@ -27,10 +27,11 @@ func ranked(tokens []string, special []string) hfObject {
 	for id, token := range special {
 		vocab[token] = id
 	}
-	merges := [][2]string{}
+	merges := newMerges(tokens)
 	type cut struct{ left, right, at int }
+	var cuts []cut
 	for _, token := range tokens {
-		var cuts []cut
+		cuts = cuts[:0]
 		for at := 1; at < len(token); at++ {
 			left, isLeft := ranks[token[:at]]
 			right, isRight := ranks[token[at:]]
@@ -45,10 +46,16 @@ func ranked(tokens []string, special []string) hfObject {
 			return a.right - b.right
 		})
 		for _, c := range cuts {
-			merges = append(merges, [2]string{toAlphabet(token[:c.at]), toAlphabet(token[c.at:])})
+			merges.add(token[:c.at], token[c.at:])
+		}
+		if merges.err != nil {
+			return nil, merges.err
 		}
 	}
-	return hfObject{"type": "BPE", "ignore_merges": true, "vocab": vocab, "merges": merges}
+	for i, m := range merges.list {
+		merges.list[i] = [2]string{toAlphabet(m[0]), toAlphabet(m[1])}
+	}
+	return hfObject{"type": "BPE", "ignore_merges": true, "vocab": vocab, "merges": merges.list}, nil
 }
 
 const (
@@ -121,7 +128,11 @@ func (f *hfFolder) tekken(content []byte) (map[string]json.RawMessage, error) {
 	for _, token := range special {
 		f.extra = append(f.extra, hfAddedJSON{Content: token, Special: true})
 	}
-	return byteLevelWith(ranked(tokens, special), j.Config.Pattern).file()
+	model, err := ranked(tokens, special)
+	if err != nil {
+		return nil, err
+	}
+	return byteLevelWith(model, j.Config.Pattern).file()
 }
 
 // readTiktoken reads lines of a token in base64 and its rank, and whether a file is of such lines.
@@ -162,5 +173,9 @@ func (f *hfFolder) tiktoken(tokens []string) (map[string]json.RawMessage, error)
 			f.added = append(f.added, hfAddedJSON{ID: id, Content: fmt.Sprintf("<|reserved_token_%d|>", id), Special: true})
 		}
 	}
-	return byteLevelWith(ranked(tokens, nil), llama3Pattern).file()
+	model, err := ranked(tokens, nil)
+	if err != nil {
+		return nil, err
+	}
+	return byteLevelWith(model, llama3Pattern).file()
 }
