@@ -2,15 +2,17 @@ package gguf
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/bits"
-	"os"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // Info describes a tensor of a file.
@@ -56,19 +58,11 @@ const (
 
 // Open opens a file and reads all but the data of its tensors. Close closes it.
 func Open(path string) (*File, error) {
-	file, err := os.Open(path)
+	file, size, err := plainfile.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("gguf: %w", err)
 	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("gguf: %s is no regular file", path)
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	f, err := read(file, info.Size(), path)
+	f, err := read(file, size, path)
 	if err != nil {
 		file.Close()
 		return nil, err
@@ -193,7 +187,7 @@ func (p *parser) name() (string, error) {
 	}
 	b, err := p.bytes(n)
 	if err == nil && !utf8.Valid(b) {
-		err = fmt.Errorf("has a name that is not UTF-8, %q", b)
+		err = fmt.Errorf("has a name that is not UTF-8, %.200q", b)
 	}
 	return string(b), err
 }
@@ -320,10 +314,10 @@ func (f *File) parse(p *parser, size int64) error {
 			return err
 		}
 		if _, found := f.metadata[key]; found {
-			return fmt.Errorf("has metadata %q twice", key)
+			return fmt.Errorf("has metadata %.200q twice", key)
 		}
 		if f.metadata[key], err = p.value(); err != nil {
-			return fmt.Errorf("has metadata %q that %w", key, err)
+			return fmt.Errorf("has metadata %.200q that %w", key, err)
 		}
 	}
 	for range tensors {
@@ -340,14 +334,14 @@ func (f *File) parseTensor(p *parser) error {
 		return err
 	}
 	if _, found := f.byName[name]; found {
-		return fmt.Errorf("has tensor %q twice", name)
+		return fmt.Errorf("has tensor %.200q twice", name)
 	}
 	axes, err := number[uint32](p)
 	if err != nil {
 		return err
 	}
 	if axes > maxAxes {
-		return fmt.Errorf("has tensor %q of %d axes, it may have %d", name, axes, maxAxes)
+		return fmt.Errorf("has tensor %.200q of %d axes, it may have %d", name, axes, maxAxes)
 	}
 	t := Info{Name: name, Shape: make([]int, axes)}
 	elements := uint64(1)
@@ -358,7 +352,7 @@ func (f *File) parseTensor(p *parser) error {
 		}
 		high, low := bits.Mul64(elements, d)
 		if d == 0 || d > math.MaxInt32 || high != 0 || low > math.MaxInt64/8 {
-			return fmt.Errorf("has tensor %q with an axis of %d, which is none or too long", name, d)
+			return fmt.Errorf("has tensor %.200q with an axis of %d, which is none or too long", name, d)
 		}
 		t.Shape[axis], elements = int(d), low
 	}
@@ -372,12 +366,12 @@ func (f *File) parseTensor(p *parser) error {
 		return err
 	}
 	if offset > math.MaxInt64/2 {
-		return fmt.Errorf("has tensor %q at %d, which is beyond any file", name, offset)
+		return fmt.Errorf("has tensor %.200q at %d, which is beyond any file", name, offset)
 	}
 	t.at = int64(offset)
 	if block := t.Type.Block(); block > 0 {
 		if row := t.Shape; len(row) > 0 && row[len(row)-1]%block != 0 || len(row) == 0 && block > 1 {
-			return fmt.Errorf("has tensor %q of shape %v, rows of %v need a multiple of %d elements", name, t.Shape, t.Type, block)
+			return fmt.Errorf("has tensor %.200q of shape %v, rows of %v need a multiple of %d elements", name, t.Shape, t.Type, block)
 		}
 		t.bytes = int64(t.Type.Bytes(int(elements)))
 	}
@@ -391,19 +385,31 @@ func (f *File) place(header, size int64) error {
 	align := int64(alignment)
 	if given, found := f.metadata[alignedKey]; found {
 		n, ok := given.(uint32)
-		if !ok || n == 0 || n > 1<<20 || bits.OnesCount32(n) != 1 {
-			return fmt.Errorf("has metadata %s of %v, it needs to be a power of two up to %d", alignedKey, given, 1<<20)
+		if !ok {
+			return fmt.Errorf("has metadata %s that is a %T, it needs to be a uint32", alignedKey, given)
+		}
+		if n == 0 || n > 1<<20 || bits.OnesCount32(n) != 1 {
+			return fmt.Errorf("has metadata %s of %d, it needs to be a power of two up to %d", alignedKey, n, 1<<20)
 		}
 		align = int64(n)
 	}
 	data := (header + align - 1) / align * align
+	inOrder := make([]*Info, len(f.tensors))
 	for i := range f.tensors {
 		t := &f.tensors[i]
 		if t.at%align != 0 {
-			return fmt.Errorf("has tensor %q at %d, which is no multiple of %d", t.Name, t.at, align)
+			return fmt.Errorf("has tensor %.200q at %d, which is no multiple of %d", t.Name, t.at, align)
 		}
 		if t.at += data; t.at > size || t.bytes > size-t.at {
-			return fmt.Errorf("has tensor %q of %d bytes at %d, the file has %d: it is cut short", t.Name, t.bytes, t.at, size)
+			return fmt.Errorf("has tensor %.200q of %d bytes at %d, the file has %d: it is cut short", t.Name, t.bytes, t.at, size)
+		}
+		inOrder[i] = t
+	}
+	// Data that belongs to many tensors would have a small file make a large model.
+	slices.SortStableFunc(inOrder, func(a, b *Info) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.bytes, b.bytes)) })
+	for i, t := range inOrder[min(1, len(inOrder)):] {
+		if before := inOrder[i]; before.bytes > t.at-before.at {
+			return fmt.Errorf("has tensor %.200q at %d, where tensor %.200q has %d bytes from %d on", t.Name, t.at, before.Name, before.bytes, before.at)
 		}
 	}
 	return nil

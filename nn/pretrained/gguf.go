@@ -203,7 +203,7 @@ func (m *Model) readGGUF(o Options) error {
 	kind, _ := m.metadata["general.architecture"].(string)
 	family, known := ggufFamilies[kind]
 	if !known {
-		return fmt.Errorf("general.architecture is %q, it needs to be one of %s", kind, strings.Join(slices.Sorted(maps.Keys(ggufFamilies)), ", "))
+		return fmt.Errorf("general.architecture is %.60q, it needs to be one of %s", kind, strings.Join(slices.Sorted(maps.Keys(ggufFamilies)), ", "))
 	}
 	if m.config, err = family.config(kind, f); err != nil {
 		return err
@@ -284,6 +284,9 @@ func (f ggufFamily) config(kind string, file *gguf.File) ([]byte, error) {
 	embedding, err := file.Info("token_embd.weight")
 	if err != nil {
 		return nil, err
+	}
+	if len(embedding.Shape) != 2 {
+		return nil, fmt.Errorf("tensor %q has shape %v, it needs two axes", embedding.Name, embedding.Shape)
 	}
 	_, err = file.Info("output.weight")
 	c := &ggufConfig{ggufReader{metadata: file.Metadata()}, kind, file, map[string]any{
@@ -424,7 +427,7 @@ func (c *ggufConfig) scaling(headDim int) {
 	case how == "linear":
 		c.fields["rope_scaling"] = map[string]any{"rope_type": "linear", "factor": factor}
 	case how != "" && how != "none":
-		c.fail("metadata %s.rope.scaling.type is %q, it needs to be none or linear", c.kind, how)
+		c.fail("metadata %s.rope.scaling.type is %.60q, it needs to be none or linear", c.kind, how)
 	}
 }
 

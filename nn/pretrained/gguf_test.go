@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,4 +136,55 @@ func TestGGUFErrors(t *testing.T) {
 			t.Errorf("%v, want %s in it", err, want)
 		}
 	}
+}
+
+// An embedding without axes is an error.
+func TestGGUFScalarEmbedding(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.gguf")
+	var file bytes.Buffer
+	err := gguf.Write(&file, map[string]any{"general.architecture": "llama"}, []gguf.Tensor{
+		{Name: "token_embd.weight", Shape: []int{1}, Data: func(w io.Writer) error { _, err := w.Write(make([]byte, 4)); return err }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "token_embd.weight"
+	content := bytes.Replace(file.Bytes(), []byte(name+"\x01\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00"), []byte(name+"\x00\x00\x00\x00"), 1)
+	if err := os.WriteFile(path, append(content, make([]byte, 64)...), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path, Options{}); err == nil || !strings.Contains(err.Error(), `tensor "token_embd.weight" has shape [], it needs two axes`) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// FuzzGGUF loads files of which bytes are anything.
+func FuzzGGUF(f *testing.F) {
+	for _, name := range []string{"llama", "gemma2", "phi3", "llama3"} {
+		path := filepath.Join(f.TempDir(), "x.gguf")
+		m, err := Load(randomFolder(f, ggufConfigs[name]), Options{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		if err := m.SaveGGUF(path, GGUFOptions{Type: gguf.Q8_0}); err != nil {
+			f.Fatal(err)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(content[:min(len(content), 8<<10)], len(content)) // what is behind is the weights' numbers
+	}
+	f.Fuzz(func(t *testing.T, content []byte, size int) {
+		path := filepath.Join(t.TempDir(), "x.gguf")
+		if err := os.WriteFile(path, content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, int64(min(max(size, 0), 1<<20))); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := Load(path, Options{}); err == nil {
+			t.Logf("loaded a %s", m.Family())
+		}
+	})
 }

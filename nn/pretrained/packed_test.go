@@ -26,7 +26,7 @@ var blockConfigs = map[string]string{
 }
 
 // randomFolder writes a folder of a config with random weights in float32.
-func randomFolder(t *testing.T, config string) string {
+func randomFolder(t testing.TB, config string) string {
 	t.Helper()
 	m := randomModel(t, config)
 	folder := t.TempDir()
@@ -36,7 +36,7 @@ func randomFolder(t *testing.T, config string) string {
 	return folder
 }
 
-func randomModel(t *testing.T, config string) *Model {
+func randomModel(t testing.TB, config string) *Model {
 	t.Helper()
 	family, arch, err := describe([]byte(config), Options{})
 	if err != nil {

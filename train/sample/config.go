@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // generationConfig is what a generation_config.json may ask for.
@@ -61,6 +62,9 @@ var asUsual = map[string]string{
 	"encoder_repetition_penalty": "1", "length_penalty": "1", "encoder_no_repeat_ngram_size": "0", "min_length": "0", "guidance_scale": "1",
 }
 
+// maxConfig is how many bytes a file may have that is read as a whole.
+const maxConfig = 16 << 20
+
 // ReadConfig reads how a published model is to write, from the generation_config.json in its
 // folder; without one the options are those of transformers: always the most probable token, up to
 // the end of text in config.json.
@@ -69,10 +73,10 @@ var asUsual = map[string]string{
 func ReadConfig(folder string) (Options, error) {
 	o := Options{MaxTokens: 256}
 	path, read := filepath.Join(folder, "generation_config.json"), o.read
-	content, err := os.ReadFile(path)
+	content, err := plainfile.ReadFile(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		path, read = filepath.Join(folder, "config.json"), o.readEnd
-		if content, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
+		if content, err = plainfile.ReadFile(path, maxConfig); errors.Is(err, fs.ErrNotExist) {
 			return o, nil
 		}
 	}

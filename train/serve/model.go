@@ -10,11 +10,11 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/nn/pretrained"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
@@ -233,9 +233,12 @@ func (m *Model) readEnding(folder string) error {
 	return nil
 }
 
+// maxConfig is how many bytes a config may have.
+const maxConfig = 64 << 20
+
 // readJSON reads a file, if it is there.
 func readJSON(path string, to any) error {
-	content, err := os.ReadFile(path)
+	content, err := plainfile.ReadFile(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

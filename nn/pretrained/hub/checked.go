@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // A file of the cache was written by some process, perhaps by one that died or that trusts nobody.
@@ -35,7 +37,7 @@ func (f *fetcher) checkOnce(path, tag string, size int64) error {
 	if !info.Mode().IsRegular() || size >= 0 && info.Size() != size {
 		return fmt.Errorf("%s is not a file of %d bytes", path, size)
 	}
-	if known, err := os.ReadFile(f.note(path, tag)); err == nil && string(known) == state(info) {
+	if known, err := plainfile.ReadFile(f.note(path, tag), maxNote); err == nil && string(known) == state(info) {
 		return nil
 	}
 	if err := check(path, tag, info.Size()); err != nil {

@@ -118,6 +118,11 @@ func TestHostileAnswers(t *testing.T) {
 		change func(*server)
 		want   string
 	}{
+		"a name that writes to a terminal": {
+			func(s *server) {
+				s.list = `{"sha": "` + commit + `", "siblings": [{"rfilename": "model-\u001b[31m-of-00001.safetensors"}]}`
+			}, `a file called "model-\x1b[31m-of`,
+		},
 		"a dot": {func(s *server) { s.list = `{"sha": "` + commit + `", "siblings": [{"rfilename": "."}]}` }, `a file called "."`},
 		"a long name": {func(s *server) {
 			s.list = `{"sha": "` + commit + `", "siblings": [{"rfilename": "` + strings.Repeat("x", 2000) + `"}]}`

@@ -55,6 +55,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
@@ -236,7 +237,7 @@ func (f *fetcher) fetch() (string, error) {
 func (f *fetcher) cached() (string, error) {
 	commit := f.revision
 	if !commitID.MatchString(commit) {
-		content, err := os.ReadFile(filepath.Join(f.folder, "refs", filepath.FromSlash(f.revision)))
+		content, err := plainfile.ReadFile(filepath.Join(f.folder, "refs", filepath.FromSlash(f.revision)), maxNote)
 		if err != nil {
 			return "", fmt.Errorf("it is not in the cache, and nothing is downloaded offline: %w", err)
 		}
@@ -281,7 +282,7 @@ func (f *fetcher) list() (commit string, files []string, err error) {
 		return "", nil, fmt.Errorf("the server says that the commit is %.60q, which is none", info.SHA)
 	}
 	for _, s := range info.Siblings {
-		if !isPath(s.Name) || strings.ContainsAny(s.Name, "\\:") {
+		if !isPath(s.Name) || strings.ContainsAny(s.Name, "\\:") || strings.ContainsFunc(s.Name, unicode.IsControl) {
 			return "", nil, fmt.Errorf("the server has a file called %.200q, which is not the name of a file in a folder", s.Name)
 		}
 		files = append(files, s.Name)
@@ -304,6 +305,9 @@ const (
 	maxList  = 64 << 20
 	maxIndex = 64 << 20
 )
+
+// maxNote bounds what the cache itself has of a revision or a file.
+const maxNote = 1 << 10
 
 const indexFile = "model.safetensors.index.json"
 

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train/tokenizer/chat/internal/jinja"
 )
 
@@ -49,7 +49,7 @@ func open(folder string) (*Template, error) {
 		return nil, err
 	}
 	for name, file := range map[string]string{"default": "chat_template.jinja", toolUse: "additional_chat_templates/tool_use.jinja"} {
-		text, err := os.ReadFile(filepath.Join(folder, file))
+		text, err := plainfile.ReadFile(filepath.Join(folder, file), maxFile)
 		switch {
 		case err == nil:
 			sources[name] = string(text)
@@ -79,9 +79,12 @@ func open(folder string) (*Template, error) {
 // toolUse is the name of a template that is used instead of default where there are tools.
 const toolUse = "tool_use"
 
+// maxFile is how many bytes a file may have: a template, or a config that lists many tokens.
+const maxFile = 64 << 20
+
 // readFields reads a file of JSON, which may be missing.
 func readFields(folder, name string) (map[string]json.RawMessage, error) {
-	text, err := os.ReadFile(filepath.Join(folder, name))
+	text, err := plainfile.ReadFile(filepath.Join(folder, name), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
