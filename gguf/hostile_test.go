@@ -42,7 +42,7 @@ func TestLongMetadata(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		if err := gguf.Write(&out, metadata, nil); err != nil {
-			// The alignment is not to be written, so that another key of its length takes its place.
+			// Alignments are not written: another key of that length takes its place.
 			other := map[string]any{"general.alignmenu": metadata["general.alignment"]}
 			if err := gguf.Write(&out, other, nil); err != nil {
 				t.Fatal(err)

@@ -50,6 +50,8 @@ const (
 	configFile = "preprocessor_config.json"
 	maxConfig  = 1 << 20
 	maxSide    = 1 << 14 // of pictures, given or made
+	maxGiven   = 1 << 27 // pixels of a picture that is given
+	maxMade    = 1 << 24 // pixels of one that is made
 )
 
 // config is the file.
@@ -171,6 +173,9 @@ func sizeOf(name string, text json.RawMessage, shortest bool) (s size, err error
 	if !square && !(s.edge > 0 && s.height == 0 && s.width == 0) || max(s.height, s.width, s.edge) > maxSide {
 		return s, fmt.Errorf("%s is %.60s, it needs a height and a width, or a shortest_edge, from 1 to %d", name, text, maxSide)
 	}
+	if max(s.height*s.width, s.edge*s.edge) > maxMade {
+		return s, fmt.Errorf("%s is %.60s, it makes pictures of more than %d pixels", name, text, maxMade)
+	}
 	return s, nil
 }
 
@@ -211,6 +216,9 @@ func (p *Processor) shaped(picture image.Image) (x pixels, err error) {
 	if b.Dx() < 1 || b.Dy() < 1 || max(b.Dx(), b.Dy()) > maxSide {
 		return x, fmt.Errorf("it is %d×%d, it needs sides from 1 to %d", b.Dy(), b.Dx(), maxSide)
 	}
+	if b.Dx()*b.Dy() > maxGiven {
+		return x, fmt.Errorf("it is %d×%d, it needs to have at most %d pixels", b.Dy(), b.Dx(), maxGiven)
+	}
 	x = read(picture)
 	if p.resize {
 		height, width := p.size.height, p.size.width
@@ -220,7 +228,7 @@ func (p *Processor) shaped(picture image.Image) (x pixels, err error) {
 				height, width = edge*x.height/x.width, edge
 			}
 		}
-		if max(height, width) > maxSide {
+		if max(height, width) > maxSide || height*width > maxMade {
 			return x, fmt.Errorf("it would become %d×%d, its sides are too different", height, width)
 		}
 		x = x.resized(p.filter, height, width)

@@ -130,3 +130,69 @@ func TestErrors(t *testing.T) {
 		t.Error("a nil picture is taken")
 	}
 }
+
+// uniform is a picture of one colour that takes no memory.
+type uniform struct{ *image.Uniform }
+
+var sides image.Rectangle
+
+func (uniform) Bounds() image.Rectangle { return sides }
+
+// A config of a few bytes, and a picture that takes no memory, cannot make large ones.
+func TestLargePictures(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"size": 16384}`:                   "size is 16384, it makes pictures of more than 16777216 pixels",
+		`{"size": {"shortest_edge": 5000}}`: "it makes pictures of more than",
+		`{"do_resize": false, "do_center_crop": true, "crop_size": 16384, "do_normalize": false}`: "crop_size is 16384, it makes pictures of more than",
+	} {
+		if _, err := open(t, config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", config, err, want)
+		}
+	}
+	p, err := open(t, `{"size": {"shortest_edge": 4000}, "do_normalize": false}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, r := range map[string]image.Rectangle{
+		"its sides are too different":               image.Rect(0, 0, 4000, 1000),
+		"it needs to have at most 134217728 pixels": image.Rect(0, 0, 16384, 16384),
+		"it needs sides from 1 to":                  image.Rect(0, 0, 1<<30, 1<<30),
+	} {
+		sides = r
+		if _, err := p.Batch(uniform{image.NewUniform(color.White)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q in it", r, err, want)
+		}
+	}
+}
+
+func open(t testing.TB, config string) (*Processor, error) {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, configFile), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return Open(folder)
+}
+
+// FuzzOpen makes sure that any config is a Processor that makes numbers of pictures, or an error.
+func FuzzOpen(f *testing.F) {
+	for _, name := range []string{"clip", "clip-larger", "clip-padded", "siglip", "vit"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name, configFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, uint16(7), uint16(5))
+	}
+	f.Add([]byte(`{"size": {"shortest_edge": 3}, "do_center_crop": true, "crop_size": 9, "do_normalize": false, "resample": 1}`), uint16(1), uint16(300))
+	f.Fuzz(func(t *testing.T, config []byte, width, height uint16) {
+		p, err := open(t, string(config))
+		if err != nil || p.size.height*p.size.width > 1<<18 || p.size.edge > 1<<9 || p.window[0]*p.window[1] > 1<<18 {
+			return
+		}
+		picture := image.NewNRGBA(image.Rect(-3, 2, int(width%512)-3, int(height%512)+2))
+		batch, err := p.Batch(picture)
+		if err == nil && (len(batch.Shape()) != 4 || batch.Shape()[1] != 3) {
+			t.Errorf("the shape is %v", batch.Shape())
+		}
+	})
+}

@@ -32,6 +32,11 @@ type Processor struct {
 const (
 	configFile = "preprocessor_config.json"
 	maxConfig  = 4 << 20 // older ones hold the bins
+
+	// maxNumbers bounds the numbers of all spectra, and maxSteps the products that they take: 43
+	// and 27 times those of the largest Whisper.
+	maxNumbers = 1 << 24
+	maxSteps   = 1 << 33
 )
 
 // Open reads the config in a model's folder.
@@ -61,6 +66,13 @@ func Open(folder string) (*Processor, error) {
 	}
 	if c.Padding != 0 || c.Dither != 0 {
 		return nil, fmt.Errorf("sounds: %s: padding_value is %v and dither %v, only 0 is supported", configFile, c.Padding, c.Dither)
+	}
+	// A config of a few bytes could ask for hours of a computer's time, and all of its memory.
+	frames := int64(c.Rate) * int64(c.Seconds) / int64(c.Hop)
+	steps := frames * int64(c.Length/2+1) * int64(c.Length+c.Bins)
+	if frames*int64(c.Bins) > maxNumbers || steps > maxSteps {
+		return nil, fmt.Errorf("sounds: %s: the spectra of %d s at %d samples a second, with a hop_length of %d, n_fft of %d and feature_size of %d, would be too large",
+			configFile, c.Seconds, c.Rate, c.Hop, c.Length, c.Bins)
 	}
 	p := &Processor{rate: c.Rate, samples: c.Rate * c.Seconds, length: c.Length, hop: c.Hop, bins: bins(c.Bins, c.Length/2+1, c.Rate)}
 	if p.frames = (p.samples - p.length%2) / p.hop; p.frames < 1 || p.length/2 >= p.samples {

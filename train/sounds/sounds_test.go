@@ -128,6 +128,9 @@ func TestOddWindow(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for config, want := range map[string]string{
+		`{"chunk_length": 1024, "sampling_rate": 1000000, "hop_length": 1}`: "would be too large",
+		`{"chunk_length": 1000, "hop_length": 16, "feature_size": 1}`:       "would be too large",
+		`{"chunk_length": 30, "sampling_rate": 1000000, "n_fft": 16384}`:    "would be too large",
 		`[]`: "cannot unmarshal", `{"feature_size": 0}`: "feature_size is 0", `{"dither": 1}`: "dither 1", `{"sampling_rate": 100, "chunk_length": 1}`: "n_fft 400",
 	} {
 		folder := t.TempDir()
@@ -138,4 +141,46 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q in it", config, err, want)
 		}
 	}
+}
+
+// FuzzReadWAV makes sure that any file is samples or an error, and that there are no more samples
+// than bytes.
+func FuzzReadWAV(f *testing.F) {
+	head := func(format, channels, bits uint16, size uint32, data string) []byte {
+		b := append([]byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00"), byte(format), byte(format>>8), byte(channels), byte(channels>>8), 0x80, 0x3e, 0, 0, 0, 0, 0, 0, 0, 0, byte(bits), 0)
+		return append(binary.LittleEndian.AppendUint32(append(b, "data"...), size), data...)
+	}
+	f.Add(head(1, 1, 16, 4, "abcd"))
+	f.Add(head(1, 2, 24, 6, "abcdef"))
+	f.Add(head(3, 1, 64, 0xffffffff, "abcdefgh"))
+	f.Add(head(0xfffe, 64, 8, 0x7fffffff, "a"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		samples, rate, err := ReadWAV(bytes.NewReader(content))
+		if err == nil && (rate < 1 || len(samples) > len(content)) {
+			t.Errorf("%d samples at %d a second of %d bytes", len(samples), rate, len(content))
+		}
+	})
+}
+
+// FuzzOpen makes sure that any config is a Processor that makes spectra, or an error.
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte(`{"feature_size": 80, "sampling_rate": 16000, "hop_length": 160, "chunk_length": 1, "n_fft": 400}`), []byte("abcd"))
+	f.Add([]byte(`{"feature_size": 1, "sampling_rate": 7, "hop_length": 1, "chunk_length": 1, "n_fft": 3}`), []byte("\x00\xff"))
+	f.Fuzz(func(t *testing.T, config, sound []byte) {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, configFile), config, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		p, err := Open(folder)
+		if err != nil || p.frames*p.length*p.length > 1<<24 {
+			return
+		}
+		samples := make([]float32, len(sound))
+		for i, b := range sound {
+			samples[i] = float32(b)/128 - 1
+		}
+		if _, err := p.Spectra(samples, p.rate); err != nil {
+			t.Error(err)
+		}
+	})
 }
