@@ -102,7 +102,7 @@ func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *B
 			return 0, nil, errCancelled
 		}
 		n := evaluation*count + min(i, count-1)
-		t, scalars, err := l.evaluateBatch(batches, n)
+		t, weight, scalars, err := l.evaluateBatch(batches, n)
 		if err == nil {
 			err = read()
 		}
@@ -116,7 +116,7 @@ func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *B
 			if err != nil || i >= count {
 				return err
 			}
-			loss += values[0]
+			loss += values[0] * weight
 			return t.measure(means, values)
 		}
 		if err == nil && slices.ContainsFunc(t.outputs.Metrics, valueMetric) {
@@ -140,16 +140,16 @@ func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *B
 	return loss / float64(count), figures(l.training.outputs.Metrics, means, anyMetric), nil
 }
 
-// evaluateBatch asks for the scalars of a batch, the loss first.
-func (l *Loop) evaluateBatch(batches data.Batches, n int) (*graph, []kernels.Number, error) {
-	b, err := batches.Batch(n)
+// evaluateBatch asks for the scalars of a batch, the loss first, and returns how much that counts.
+func (l *Loop) evaluateBatch(batches data.Batches, n int) (*graph, float64, []kernels.Number, error) {
+	b, weight, err := weighed(batches, n)
 	if err != nil {
-		return nil, nil, err
+		return nil, weight, nil, err
 	}
 	t, err := l.graph(b, false)
 	if err != nil {
-		return nil, nil, err
+		return nil, weight, nil, err
 	}
 	scalars, err := t.run(b, &t.last, t.compute)
-	return t, scalars, err
+	return t, weight, scalars, err
 }

@@ -28,7 +28,12 @@ type graph struct {
 	machine    gorgonia.VM
 	feeds      map[string]*ops.Feed
 	scalars    gorgonia.Nodes // the loss, and the metrics that are scalars
+	passes
+	weight *weight // of the loss where ranks share sequences, otherwise nil
+}
 
+// passes are the runs of a graph, and whether they can be recorded.
+type passes struct {
 	last       pass  // the run that ends a step, or an evaluation's
 	others     pass  // those of a step before it
 	unrecorded error // why runs cannot be recorded
@@ -60,6 +65,11 @@ func newGraph(c LoopConfig, b data.Batch, training bool, again []string) (*graph
 	}
 	if t.machine, err = ops.NewMachine(t.g, options...); err != nil {
 		return nil, err
+	}
+	if training && c.Place.SequenceRanks().Size() > 1 && c.Options.LossScaling == nil {
+		if err := t.weigh(); err != nil {
+			return nil, errors.Join(err, t.machine.Close())
+		}
 	}
 	return t, nil
 }

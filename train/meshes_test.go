@@ -45,6 +45,7 @@ type meshTraining struct {
 	model     func(s *nn.Scope) *nn.LanguageModel
 	compute   tensor.Dtype // float64, or that of activations beside float32 parameters
 	packed    bool
+	padded    int             // 1 where rows end early
 	optimizer train.Optimizer // of matrices
 	clip      float64
 	average   *train.Average
@@ -53,7 +54,7 @@ type meshTraining struct {
 	about     string
 }
 
-const meshLength = 32
+const meshLength = 48 // which two, three, four, six and eight ranks can share
 
 // batch is batch n: of one to three rows, or as many tokens in sequences of other lengths each
 // time.
@@ -66,6 +67,12 @@ func (m meshTraining) batch(n int) (data.Batch, error) {
 		targets[i] = (tokens[i] + i%5) % countVocab
 	}
 	if !m.packed {
+		for row := range rows * m.padded { // of which ranks that share them have some, and one maybe none
+			at := row * meshLength
+			for i := int(word("end", 10*n+row) % meshLength); i < meshLength; i++ {
+				targets[at+i] = nn.IgnoreTarget
+			}
+		}
 		return data.Batch{"tokens": ofInts(tokens, rows, meshLength), "targets": ofInts(targets, rows, meshLength)}, nil
 	}
 	for at := 0; at < total; {
@@ -140,7 +147,7 @@ func (m meshTraining) rank(t *testing.T, of mesh, config distributed.Config, fol
 		Groups: []train.Group{{Match: train.Vectors, NoDecay: true}},
 	}
 	if _, isMuon := m.optimizer.(train.Muon); isMuon {
-		options.Groups = []train.Group{{Match: train.Any(train.Vectors, train.Named("tokens.*", "positions.*", "head.*")), Optimizer: train.AdamW{}}}
+		options.Groups = []train.Group{{Match: train.Any(train.Vectors, train.Named("tokens.*", "positions.*", "head.*")), Optimizer: train.AdamW{Epsilon: 1e-4}}}
 	}
 	batches := data.Func(m.batch)
 	loop, err := train.NewLoop(train.LoopConfig{
@@ -197,12 +204,12 @@ func numbersOf(value *tensor.Dense) (list []float64) {
 
 // drawTraining draws what is trained.
 func drawTraining(r *rand.Rand) meshTraining {
-	m := meshTraining{batches: []int{2, 4, 8}[r.IntN(3)], clip: float64(r.IntN(2)) * 0.5, compute: tensor.Float64}
+	m := meshTraining{batches: []int{2, 4, 5, 6, 8}[r.IntN(5)], clip: float64(r.IntN(2)) * 0.5, compute: tensor.Float64}
 	wide := r.IntN(4) > 0
 	if !wide {
 		m.compute = []tensor.Dtype{tensor.Float32, ops.BFloat16}[r.IntN(2)]
 	}
-	m.packed = r.IntN(3) == 0
+	m.packed, m.padded = r.IntN(3) == 0, r.IntN(2)
 	dropout := float64(r.IntN(2)) * 0.1
 	attention, options := ops.AttentionOptions{}, r.IntN(4)
 	switch options {
@@ -238,8 +245,8 @@ func drawTraining(r *rand.Rand) meshTraining {
 	if _, isMuon := m.optimizer.(train.Muon); !isMuon && r.IntN(6) == 0 { // a group of Muon's names no matrix of a LoRA
 		m.lora = 2
 	}
-	m.about = fmt.Sprintf("GPT %v, tied %v, attention %d, dropout %v, computed again %v, %v, packed %v, %d batches, %T, clip %v, average %v, frozen %v, LoRA %d",
-		gpt, tied || gpt, options, dropout, recompute, m.compute, m.packed, m.batches, m.optimizer, m.clip, m.average != nil, m.frozen, m.lora)
+	m.about = fmt.Sprintf("GPT %v, tied %v, attention %d, dropout %v, computed again %v, %v, packed %v, padded %v, %d batches, %T, clip %v, average %v, frozen %v, LoRA %d",
+		gpt, tied || gpt, options, dropout, recompute, m.compute, m.packed, m.padded, m.batches, m.optimizer, m.clip, m.average != nil, m.frozen, m.lora)
 	return m
 }
 
@@ -248,7 +255,7 @@ func drawMesh(r *rand.Rand, m meshTraining) mesh {
 	for {
 		of := mesh{ranks: 2 + r.IntN(7), sequences: 1, files: r.IntN(2) == 0}
 		if !m.packed {
-			of.sequences = []int{1, 1, 2, 4, 8}[r.IntN(5)]
+			of.sequences = []int{1, 1, 2, 3, 4, 6, 8}[r.IntN(7)]
 		}
 		if _, whole := m.optimizer.(train.Adafactor); !whole {
 			of.shard = []train.Shard{train.ShardNothing, train.ShardState, train.ShardWeights}[r.IntN(3)]
@@ -287,12 +294,12 @@ func TestMeshes(t *testing.T) {
 }
 
 // Eight ranks share sequences, state and weights in all ways that groups of two and four allow, and
-// go on from each other's checkpoints.
+// go on from each other's checkpoints. Rows end early, so that one has fewer targets than another.
 func TestMeshesOfEight(t *testing.T) {
 	slow.Race(t)
 	slow.Emulated(t)
-	meshTraining{batches: 8, compute: tensor.Float64, optimizer: train.AdamW{WeightDecay: 0.1}, clip: 0.5, model: func(s *nn.Scope) *nn.LanguageModel {
-		return nn.NewGPT(s, nn.GPTConfig{Vocab: countVocab, Context: meshLength, Layers: 2, Heads: 2, Dim: 16, Dropout: 0.1, NoBias: true})
+	meshTraining{batches: 8, padded: 1, compute: tensor.Float64, optimizer: train.AdamW{WeightDecay: 0.1}, clip: 0.5, model: func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: countVocab, Context: meshLength, Layers: 1, Heads: 2, Dim: 16, Dropout: 0.1, NoBias: true})
 	}}.compare(t, []mesh{
 		{ranks: 8, sequences: 1, shard: train.ShardState, holders: 4},
 		{ranks: 8, sequences: 1, shard: train.ShardWeights, holders: 2, files: true},
@@ -315,13 +322,13 @@ func TestMeshOfAdafactor(t *testing.T) {
 }
 
 // bound is for numbers relative to the largest of their tensor: at most ten times the largest
-// difference seen in 150 draws, or 1, for what is not compared.
+// difference seen in 500 draws, or 1, for what is not compared.
 func (m meshTraining) bound() (losses, tensors float64) {
 	switch m.compute {
 	case tensor.Float64:
-		return 1e-14, 1e-12
+		return 3e-15, 3e-12
 	case tensor.Float32:
-		return 1e-6, 1e-5
+		return 4e-7, 2e-5
 	}
 	return 1e-3, 1 // what is computed in parts is rounded in parts
 }

@@ -75,8 +75,8 @@ type PlaceConfig struct {
 	// SequenceRanks is how many ranks share each sequence, for those that are longer than one
 	// device holds; 0 means 1. These ranks follow each other and take the same batches, of which
 	// each has its rows. The second axis of an array is the sequence, and its length a multiple of
-	// twice this. What they compute is what one process computes, up to the order of sums, as long
-	// as each has as many targets that count.
+	// twice this. What they compute is what one process computes, up to the order of sums: of a
+	// mean over the targets that count, which are those in the array targets that are not negative.
 	SequenceRanks int
 	// SharedFiles says that all ranks see rank 0's files under the same path. They then write a
 	// checkpoint together and read it together, each its own files. Otherwise rank 0 writes and

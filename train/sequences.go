@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/distributed"
@@ -26,17 +27,102 @@ type sharedBatches struct {
 
 // Batch returns this rank's rows of a batch, which has a number for each rank.
 func (s sharedBatches) Batch(n int) (data.Batch, error) {
+	own, _, err := s.weighed(n)
+	return own, err
+}
+
+// weighed returns also how much the rank's loss counts, which is 1 in the mean over the ranks: as
+// much as it has of the targets that count.
+func (s sharedBatches) weighed(n int) (own data.Batch, weight float64, err error) {
 	whole, err := s.whole.Batch(n / s.ranks.Size())
 	if err != nil {
-		return nil, err
+		return nil, 1, err
 	}
-	own := data.Batch{}
+	own = data.Batch{}
 	for _, name := range whole.Names() {
 		if own[name], err = heldRows(whole[name], s.ranks); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, 1, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return own, nil
+	weight = 1
+	if all, known := teaching(whole); known && all > 0 {
+		part, _ := teaching(own)
+		weight = float64(part*s.ranks.Size()) / float64(all)
+	}
+	return own, weight, nil
+}
+
+// weighed returns a batch and how much its loss counts, which is 1 but where ranks share it.
+func weighed(batches data.Batches, n int) (data.Batch, float64, error) {
+	if shared, ok := batches.(sharedBatches); ok {
+		return shared.weighed(n)
+	}
+	b, err := batches.Batch(n)
+	return b, 1, err
+}
+
+// teaching counts the targets of a batch that count, as far as its arrays tell.
+func teaching(b data.Batch) (count int, known bool) {
+	if b["targets"] == nil {
+		return 0, false
+	}
+	switch ids := b["targets"].Data().(type) {
+	case []int:
+		return notNegative(ids), true
+	case []int32:
+		return notNegative(ids), true
+	case []int64:
+		return notNegative(ids), true
+	}
+	return 0, false
+}
+
+func notNegative[T int | int32 | int64](ids []T) (count int) {
+	for _, id := range ids {
+		if id >= 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// weight is what the gradients of a graph's loss are multiplied by.
+type weight struct {
+	host  []float64
+	scale kernels.Tensor // where the graph computes
+	place kernels.Backend
+}
+
+// weigh lets the gradients of the loss be multiplied by a weight, which is 1 to begin with.
+func (t *graph) weigh() error {
+	w := &weight{host: []float64{1}}
+	if w.scale = kernels.Of(w.host, 1); t.device != nil {
+		var err error
+		w.place = t.device.Backend()
+		if w.scale, err = w.place.Alloc(kernels.F64, 1); err == nil {
+			err = w.place.Copy(w.scale, kernels.Of(w.host, 1))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	t.weight = w
+	return ops.ScaleLoss(t.g, w.scale)
+}
+
+// setWeight sets the weight of the coming run.
+func (t *graph) setWeight(x float64) error {
+	switch w := t.weight; {
+	case w == nil && x == 1 || w != nil && w.host[0] == x:
+		return nil
+	case w == nil:
+		return errors.New("LossScaling is set and one of the ranks that share a batch has more targets that count than another, which needs a scale of its own")
+	default:
+		if w.host[0] = x; w.place == nil {
+			return nil
+		}
+		return w.place.Copy(w.scale, kernels.Of(w.host, 1))
+	}
 }
 
 // heldRows is what a rank holds of an array: rows of an early part, and of a late one.

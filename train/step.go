@@ -22,6 +22,7 @@ import (
 type queuedStep struct {
 	step       Step
 	scalars    [][]kernels.Number // of each batch, the loss first
+	weights    []float64          // of each batch's loss, in the mean over the ranks
 	sums       *lossSums          // of all batches and ranks, once they are known
 	report     *PendingReport
 	unrecorded error // why its last run was not recorded
@@ -68,13 +69,14 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 	}
 	for i := range batches {
 		n := l.stepper.batch(number+l.course.LeftOut, i)
-		t, b, err := l.feed(n)
+		t, b, weight, err := l.feed(n)
 		if err != nil {
 			err = fmt.Errorf("step %d: batch %d: %w", number, n, err)
 		}
 		if err := l.ranks.agree(ctx, err); err != nil {
 			return nil, err
 		}
+		q.weights = append(q.weights, weight)
 		if err := l.runBatch(q, t, b, n, i == batches-1); err != nil {
 			return nil, fmt.Errorf("step %d: batch %d: %w", number, n, err)
 		}
@@ -92,36 +94,23 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 	return q, nil
 }
 
-// feed returns batch n of the data and the graph that trains it.
-func (l *Loop) feed(n int) (*graph, data.Batch, error) {
-	b, err := l.c.Data.Batch(n)
+// feed returns batch n of the data, how much its loss counts, and the graph that trains it.
+func (l *Loop) feed(n int) (*graph, data.Batch, float64, error) {
+	b, weight, err := weighed(l.c.Data, n)
 	if err != nil {
-		return nil, b, err
+		return nil, b, weight, err
 	}
-	if !teaches(b) {
+	if count, known := teaching(b); known && count == 0 && weight != 0 {
 		err := l.audience.noticeOnce("there are batches whose targets are all negative, which means that none counts: their loss is 0 and they teach nothing")
 		if err != nil {
-			return nil, b, err
+			return nil, b, weight, err
 		}
 	}
 	t, err := l.graph(b, true)
-	return t, b, err
-}
-
-// teaches reports whether a batch has a target that counts, as far as its arrays tell.
-func teaches(b data.Batch) bool {
-	if b["targets"] == nil {
-		return true
+	if err == nil {
+		err = t.setWeight(weight)
 	}
-	switch ids := b["targets"].Data().(type) {
-	case []int:
-		return slices.ContainsFunc(ids, func(id int) bool { return id >= 0 })
-	case []int32:
-		return slices.ContainsFunc(ids, func(id int32) bool { return id >= 0 })
-	case []int64:
-		return slices.ContainsFunc(ids, func(id int64) bool { return id >= 0 })
-	}
-	return true
+	return t, b, weight, err
 }
 
 // runBatch runs batch n, the last of a step or not, and asks for its losses.
@@ -265,12 +254,12 @@ func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
 func (l *Loop) sumLosses(q *queuedStep, scalars [][]kernels.Number) error {
 	metrics := l.training.outputs.Metrics
 	sums := lossSums{means: make([]mean, len(metrics))}
-	for _, list := range scalars {
+	for batch, list := range scalars {
 		values, err := numbers(list)
 		if err != nil {
 			return err
 		}
-		sums.loss += values[0]
+		sums.loss += values[0] * q.weights[batch]
 		for i, m := range metrics {
 			if scalarMetric(m) {
 				sums.means[i].add(values[1], 1)
