@@ -59,6 +59,7 @@ type training struct {
 	shard        bool
 	holds        bool               // the weights are shared out
 	sharers      *distributed.Group // of sequences, nil for none
+	mesh         PlaceConfig        // what else ranks share, and how many do
 	checkpoints  *checkpoint.Folder
 	resume       bool
 	change       func(*LoopConfig) // nil for nothing
@@ -99,6 +100,9 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 		here.shard = ShardWeights
 	case c.shard:
 		here.shard = ShardState
+	}
+	if err := here.split(c.mesh); err != nil {
+		t.Fatal(err)
 	}
 	parameters, err := here.NewParameters(3)
 	if err == nil && c.lora > 0 {

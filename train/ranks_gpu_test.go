@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"net"
 	"os"
@@ -38,15 +39,15 @@ const rankVariable = "STHENO_TEST_RANK"
 
 // rankTraining is what ranks train.
 type rankTraining struct {
-	Alone        bool // each rank for itself, at the same time
-	Large        bool // a GPT-2 of 124 million parameters on 32×1024 tokens, in bfloat16
-	Llama        bool // one of 1.1 thousand million on 4×2048
+	Alone        bool   // each rank for itself, at the same time
+	Large        string // a model of ranksModels, in bfloat16; empty for a small one
 	Steps        int
 	Accumulation int
 	BFloat16     bool
 	Shard        bool
 	Weights      bool   // are shared out
 	Sequences    bool   // are shared, by a group that has a network of its own
+	Mesh         [2]int // how many ranks share sequences, and how many a copy of what is sharded; 0 for 1 and all
 	Packed       bool   // sequences lie end to end
 	Drops        bool   // with dropout everywhere, and slopes in attention
 	Folder       string // for checkpoints that all write and read, empty for none
@@ -57,7 +58,7 @@ type rankTraining struct {
 // rankResult is what one rank leaves.
 type rankResult struct {
 	Losses   []float64
-	Weights  uint64 // a hash of them, but of a Llama's
+	Weights  uint64 // a hash of them, but of a large model's
 	Recorded bool
 	Step     float64 // milliseconds, the median
 	Peak     float64 // GiB of tensors
@@ -94,11 +95,9 @@ func TestRank(t *testing.T) {
 		t.Fatal(err)
 	}
 	what := training{model: nn.GPTConfig{Vocab: 67, Context: 128, Layers: 4, Heads: 4, Dim: 256}, rows: 8, noise: 8}
-	if c.Large {
-		what = gpt(12, 12, 768, 1024, 32)
-	}
-	if c.Llama {
-		what = llama1B
+	if c.Large != "" { // on as many tokens a GPU, however many share a batch
+		what = ranksModels[c.Large]
+		what.rows *= max(1, c.Mesh[0])
 	}
 	if c.Packed {
 		what.rows, what.model.Context = 1, 320
@@ -114,6 +113,7 @@ func TestRank(t *testing.T) {
 	if c.Alone {
 		what.ranks = nil
 	}
+	what.mesh = PlaceConfig{SequenceRanks: c.Mesh[0], ShardRanks: c.Mesh[1]}
 	if c.Sequences {
 		what.sharers = c.again(t, place)
 		defer what.sharers.Close()
@@ -138,7 +138,7 @@ func TestRank(t *testing.T) {
 	}
 	r.Recorded = l.training.last.recording != nil
 	hash := fnv.New64a()
-	err = l.saver.eachWeight(func(*gorgonia.Node) bool { return !c.Llama }, func(w safetensors.Tensor) {
+	err = l.saver.eachWeight(func(*gorgonia.Node) bool { return c.Large == "" }, func(w safetensors.Tensor) {
 		for _, x := range w.Value.Float32s() {
 			bits := math.Float32bits(x)
 			hash.Write([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16), byte(bits >> 24)})
@@ -251,23 +251,85 @@ func TestRanksOnDevices(t *testing.T) {
 			if two[0].Weights != two[1].Weights || !two[0].Recorded || !two[1].Recorded {
 				t.Errorf("the ranks have weights %x and %x, and were recorded %v and %v", two[0].Weights, two[1].Weights, two[0].Recorded, two[1].Recorded)
 			}
-			if len(two[0].Losses) != c.Steps || len(one[0].Losses) != c.Steps {
-				t.Fatalf("%d and %d losses for %d steps", len(two[0].Losses), len(one[0].Losses), c.Steps)
-			}
-			worst, last := 0.0, c.Steps-1
-			for i, loss := range two[0].Losses {
-				worst = max(worst, math.Abs(loss/one[0].Losses[i]-1))
-			}
-			t.Logf("losses from %.4f to %.4f, at most %.2g from one GPU's; weights of one GPU equal: %v", two[0].Losses[0], two[0].Losses[last], worst,
-				two[0].Weights == one[0].Weights)
 			bound := 1e-4
 			if c.Sequences && c.BFloat16 { // what is computed in parts is rounded in parts
 				bound = 2e-3
 			}
-			if !(worst <= bound) || !(two[0].Losses[last] < two[0].Losses[0]-0.1) {
-				t.Errorf("the losses are %v, of one GPU %v", two[0].Losses, one[0].Losses)
-			}
+			sameLosses(t, two[0], one[0], c.Steps, bound)
 		})
+	}
+}
+
+// sameLosses compares the losses of several GPUs, which become smaller, with those of one.
+func sameLosses(t *testing.T, several, one rankResult, steps int, bound float64) {
+	t.Helper()
+	if len(several.Losses) != steps || len(one.Losses) != steps {
+		t.Fatalf("%d and %d losses for %d steps", len(several.Losses), len(one.Losses), steps)
+	}
+	worst, last := 0.0, steps-1
+	for i, loss := range several.Losses {
+		worst = max(worst, math.Abs(loss/one.Losses[i]-1))
+	}
+	t.Logf("losses from %.4f to %.4f, at most %.2g from one GPU's; weights of one GPU equal: %v", several.Losses[0], several.Losses[last], worst,
+		several.Weights == one.Weights)
+	if !(worst <= bound) || !(several.Losses[last] < several.Losses[0]-0.1) {
+		t.Errorf("the losses are %v, of one GPU %v", several.Losses, one.Losses)
+	}
+}
+
+// Meshes of four and eight GPUs have the losses of one that takes the batches of all, and the same
+// weights on all ranks.
+func TestMeshesOnDevices(t *testing.T) {
+	gpus(t, 4)
+	alone := map[rankTraining]rankResult{}
+	for _, size := range []int{4, 8} {
+		for name, c := range map[string]rankTraining{
+			"sequences of 2":                       {Mesh: [2]int{2, 0}},
+			"sequences of 4":                       {Mesh: [2]int{4, 0}},
+			"sequences of 2, state":                {Mesh: [2]int{2, 0}, Shard: true},
+			"sequences of 2, weights":              {Mesh: [2]int{2, 0}, Weights: true},
+			"state in 2s":                          {Mesh: [2]int{0, 2}, Shard: true},
+			"state in 4s":                          {Mesh: [2]int{0, 4}, Shard: true},
+			"state in 2s, two batches":             {Mesh: [2]int{0, 2}, Shard: true, Accumulation: 2},
+			"weights in 2s":                        {Mesh: [2]int{0, 2}, Weights: true},
+			"weights in 4s":                        {Mesh: [2]int{0, 4}, Weights: true},
+			"weights in 2s, two batches":           {Mesh: [2]int{0, 2}, Weights: true, Accumulation: 2},
+			"weights in 2s, bfloat16":              {Mesh: [2]int{0, 2}, Weights: true, BFloat16: true},
+			"sequences of 2, state in 2s":          {Mesh: [2]int{2, 2}, Shard: true},
+			"sequences of 2, weights in 2s":        {Mesh: [2]int{2, 2}, Weights: true},
+			"sequences of 2, weights in 4s":        {Mesh: [2]int{2, 4}, Weights: true},
+			"sequences of 4, weights in 2s":        {Mesh: [2]int{4, 2}, Weights: true},
+			"sequences of 2, weights in 2s, drops": {Mesh: [2]int{2, 2}, Weights: true, Drops: true},
+		} {
+			t.Run(fmt.Sprintf("%d GPUs, %s", size, name), func(t *testing.T) {
+				gpus(t, size)
+				c.Steps = 20
+				of := rankTraining{
+					Steps: c.Steps, BFloat16: c.BFloat16, Drops: c.Drops, Accumulation: size / max(1, c.Mesh[0]) * max(1, c.Accumulation),
+				}
+				if _, known := alone[of]; !known {
+					one, out, err := of.run(t, 1)
+					if err != nil {
+						t.Fatal(err, out)
+					}
+					alone[of] = one[0]
+				}
+				all, out, err := c.run(t, size)
+				if err != nil {
+					t.Fatal(err, out)
+				}
+				for rank, r := range all {
+					if r.Weights != all[0].Weights || !r.Recorded {
+						t.Errorf("rank %d has weights %x, rank 0 %x; recorded: %v", rank, r.Weights, all[0].Weights, r.Recorded)
+					}
+				}
+				bound := 1e-4
+				if c.BFloat16 {
+					bound = 2e-3
+				}
+				sameLosses(t, all[0], alone[of], c.Steps, bound)
+			})
+		}
 	}
 }
 
@@ -342,48 +404,74 @@ func lie(t *testing.T, address string) net.Conn {
 	}
 }
 
-// BenchmarkRanks is the rate of GPT-2-124M on each of two GPUs alone, on both together, and on both
-// where they share the optimiser's state, and the weights too. The share of twice one GPU's rate is
-// given for the first GPU's and for the mean of both, which may differ.
+// ranksModels are what BenchmarkRanks trains, on so many tokens a GPU.
+var ranksModels = map[string]training{
+	"GPT2-124M": gpt(12, 12, 768, 1024, 32),
+	"GPT2-350M": gpt(24, 16, 1024, 1024, 16),
+	"Llama-1B":  llama1B,
+}
+
+// BenchmarkRanks is the rate of models on 1, 2, 4 and 8 GPUs, as far as the machine has them: each
+// GPU alone while the others train too, then together with what ranks share. Linear is the share of
+// what as many GPUs have alone. bench/gpu/ranks.py has PyTorch's; names are the same.
 func BenchmarkRanks(b *testing.B) {
-	gpus(b, 2)
-	const tokens = 32 * 1024
-	train := func(c rankTraining) []rankResult {
-		c.Large, c.Steps = true, 60
-		ranks, out, err := c.run(b, 2)
-		if err != nil {
-			b.Fatal(err, out)
-		}
-		return ranks
-	}
-	for b.Loop() {
-		alone := train(rankTraining{Alone: true})
-		first, second := tokens/alone[0].Step, tokens/alone[1].Step // a millisecond
-		fmt.Printf("alone: %.2f and %.2f ms a step, %.0f and %.0f tokens/s\n", alone[0].Step, alone[1].Step, 1e3*first, 1e3*second)
-		for _, c := range []rankTraining{{}, {Shard: true}, {Weights: true}} {
-			both := train(c)[0]
-			rate := 2 * tokens / both.Step
-			fmt.Printf("together, shared state %v, weights %v: %.2f ms a step, %.0f tokens/s, %.1f%% of twice the first, %.1f%% of both, %.2f GiB of tensors each\n",
-				c.Shard, c.Weights, both.Step, 1e3*rate, 100*rate/(2*first), 100*rate/(first+second), both.Peak)
-		}
+	for _, model := range slices.Sorted(maps.Keys(ranksModels)) {
+		b.Run(model, func(b *testing.B) {
+			benchmarkRanks(b, model)
+		})
 	}
 }
 
-// BenchmarkRanksOfLlama is the rate of a model whose weights, gradients and state are most of its
-// memory: on one GPU, and on two that share the state, and the weights too.
-func BenchmarkRanksOfLlama(b *testing.B) {
-	gpus(b, 2)
-	for b.Loop() {
-		for _, c := range []struct {
-			gpus int
-			rankTraining
-		}{{1, rankTraining{}}, {2, rankTraining{Shard: true}}, {2, rankTraining{Weights: true}}} {
-			c.Llama, c.Steps = true, 16
-			ranks, out, err := c.run(b, c.gpus)
-			if err != nil {
-				b.Fatal(err, out)
+func benchmarkRanks(b *testing.B, model string) {
+	what, alone := ranksModels[model], 0.0
+	steps := 60
+	if what.llama != nil {
+		steps = 16
+	}
+	tokens := float64(what.rows * what.model.Context)
+	measure := func(name string, gpus int, c rankTraining) {
+		b.Run(fmt.Sprintf("%d-%s", gpus, name), func(b *testing.B) {
+			c.Large, c.Steps = model, steps
+			var list []rankResult
+			for b.Loop() {
+				var out string
+				var err error
+				if list, out, err = c.run(b, gpus); err != nil {
+					b.Fatal(err, out)
+				}
 			}
-			fmt.Printf("%d GPUs, shared state %v, weights %v: %.2f ms a step, %.2f GiB of tensors each\n", c.gpus, c.Shard, c.Weights, ranks[0].Step, ranks[0].Peak)
+			rate := 0.0 // tokens a second of all GPUs
+			for _, r := range list {
+				rate += 1e3 * tokens / r.Step
+			}
+			if c.Alone {
+				alone = rate / float64(gpus)
+			} else { // all wait for each other, and rank 0 tells
+				rate = 1e3 * tokens * float64(gpus) / list[0].Step
+			}
+			b.ReportMetric(list[0].Step, "ms/step")
+			b.ReportMetric(rate, "tokens/s")
+			b.ReportMetric(list[0].Peak, "GiB-tensors")
+			if alone > 0 {
+				b.ReportMetric(100*rate/(float64(gpus)*alone), "%linear")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+	measure("alone", min(8, ops.Devices()), rankTraining{Alone: true})
+	for _, gpus := range []int{2, 4, 8} {
+		if gpus > ops.Devices() {
+			return
+		}
+		measure("copied", gpus, rankTraining{})
+		measure("state", gpus, rankTraining{Shard: true})
+		measure("weights", gpus, rankTraining{Weights: true})
+		measure("sequences", gpus, rankTraining{Mesh: [2]int{gpus, 0}})
+		if gpus > 2 {
+			measure("sequences-of-2", gpus, rankTraining{Mesh: [2]int{2, 0}})
+			measure(fmt.Sprintf("state-in-%ds", gpus/2), gpus, rankTraining{Shard: true, Mesh: [2]int{0, gpus / 2}})
+			measure(fmt.Sprintf("weights-in-%ds", gpus/2), gpus, rankTraining{Weights: true, Mesh: [2]int{0, gpus / 2}})
+			measure(fmt.Sprintf("weights-in-%ds-sequences-of-2", gpus/2), gpus, rankTraining{Weights: true, Mesh: [2]int{2, gpus / 2}})
 		}
 	}
 }

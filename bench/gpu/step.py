@@ -17,6 +17,7 @@ MODELS = {  # layers, heads, key heads, width, hidden, vocabulary, length, batch
     "GPT2-350M": (24, 16, 16, 1024, 4096, 50304, 1024, 16, 0.0),
     "Llama-1B": (22, 32, 4, 2048, 5632, 32000, 2048, 4, 0.0),
     "characters": (6, 6, 6, 384, 1536, 65, 256, 64, 0.2),
+    "GPT2-tiny": (2, 4, 4, 64, 256, 256, 64, 2, 0.0),
 }
 
 
@@ -84,6 +85,9 @@ class Model(nn.Module):
             h = F.dropout(h + self.positions.weight[: x.shape[1]], self.dropout, self.training)
         for b in self.blocks:
             h = b(h, (self.cos, self.sin))
+        return self.ending(h, y)
+
+    def ending(self, h, y):
         return F.cross_entropy(self.head(self.norm(h)).flatten(0, 1), y.flatten())
 
 
