@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/safetensors"
 	"gorgonia.org/tensor"
 	"pgregory.net/rapid"
@@ -335,6 +336,23 @@ func TestReadUnusual(t *testing.T) {
 	}
 	if _, err := f.Tensor("a"); err == nil || !strings.Contains(err.Error(), `tensor "a" is F4; only`) {
 		t.Errorf("a type without a size: error %v", err)
+	}
+}
+
+// A scalar of 16 bits, such as CLIP's scale of logits, is written like a tensor.
+func TestScalarHalves(t *testing.T) {
+	scalar := func(data any) *tensor.Dense { return tensor.New(tensor.WithShape(), tensor.WithBacking(data)) }
+	list, _, err := readAll(written(t, safetensors.Tensors{
+		{Name: "brain", Value: scalar([]kernels.BFloat16{kernels.ToBFloat16(1.5)})},
+		{Name: "half", Value: scalar([]kernels.Float16{kernels.ToFloat16(-2.5)})},
+	}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float32{1.5, -2.5} {
+		if have := list[i].Value; len(have.Shape()) != 0 || have.Float32s()[0] != want {
+			t.Errorf("%s is %v of shape %v, want the scalar %v", list[i].Name, have, have.Shape(), want)
+		}
 	}
 }
 

@@ -105,11 +105,11 @@ func encoderOf(t *tensor.Dense) (encoder, error) {
 			return binary.LittleEndian.AppendUint32(to, uint32(x))
 		})
 	case brainFloat:
-		return newEncoder(t, "BF16", 2, t.Data().([]kernels.BFloat16), func(to []byte, x kernels.BFloat16) []byte {
+		return newEncoder(t, "BF16", 2, halves[kernels.BFloat16](t), func(to []byte, x kernels.BFloat16) []byte {
 			return binary.LittleEndian.AppendUint16(to, uint16(x))
 		})
 	case halfFloat:
-		return newEncoder(t, "F16", 2, t.Data().([]kernels.Float16), func(to []byte, x kernels.Float16) []byte {
+		return newEncoder(t, "F16", 2, halves[kernels.Float16](t), func(to []byte, x kernels.Float16) []byte {
 			return binary.LittleEndian.AppendUint16(to, uint16(x))
 		})
 	case tensor.Uint8:
@@ -126,6 +126,20 @@ var (
 	brainFloat = tensor.Dtype{Type: reflect.TypeFor[kernels.BFloat16]()}
 	halfFloat  = tensor.Dtype{Type: reflect.TypeFor[kernels.Float16]()}
 )
+
+// halves are the elements of a tensor of 16 bits; that of a scalar comes without a slice and its
+// type.
+func halves[T ~uint16](t *tensor.Dense) []T {
+	switch data := t.Data().(type) {
+	case []T:
+		return data
+	case T:
+		return []T{data}
+	case uint16:
+		return []T{T(data)}
+	}
+	return nil
+}
 
 // newEncoder checks that data holds every element that t's shape and strides reach.
 func newEncoder[T any](t *tensor.Dense, dtype string, size int, data []T, put func([]byte, T) []byte) (encoder, error) {

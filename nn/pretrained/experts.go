@@ -27,14 +27,19 @@ func readExperts(c *config, d *decoder, hidden, count string, chosen int) *mixtu
 	if d.Block.Activation != kernels.SiLU {
 		c.fail("field hidden_act is %s, experts have silu alone", c.fields["hidden_act"])
 	}
-	if factor := c.float("router_aux_loss_coef", 0.001); c.bool("output_router_logits", false) {
-		d.BalanceFactor = factor
-	}
+	c.read["router_aux_loss_coef"], c.read["output_router_logits"] = true, true // for balance alone
 	for i := range m.sparse {
 		m.sparse[i] = true
 	}
 	d.mixture = m
 	return m
+}
+
+// balance reads what a family's loss adds so that tokens use all experts alike.
+func (d *decoder) balance(c *config, usual float64) {
+	if factor := c.float("router_aux_loss_coef", usual); c.bool("output_router_logits", false) {
+		d.BalanceFactor = factor
+	}
 }
 
 // steps reads which layers have an MLP all the same, as Qwen's configs say it.
@@ -167,6 +172,7 @@ func gptOSS(c *config, context int) *architecture {
 	d.biases(c.bool("attention_bias", true), false)
 	d.Block.Attention.Sinks = true
 	m := readExperts(c, d, "intermediate_size", "num_local_experts", 4)
+	d.balance(c, 0.001)
 	m.Router.Normalize, m.RouterBias, m.Bias = true, true, true
 	m.Clamped = &kernels.ClampedGate{Slope: c.positive("swiglu_alpha", 1.702), Limit: c.positive("swiglu_limit", 7)}
 	c.read["initial_context_length"] = true // is in the published configs, for no one to read
@@ -213,6 +219,7 @@ func mixtral(c *config, context int) *architecture {
 	}))
 	needs(c, "router_jitter_noise", 0.0)
 	m := readExperts(c, d, "intermediate_size", "num_local_experts", 2)
+	d.balance(c, 0.001)
 	m.Router.Normalize = true
 	d.turn(c, 1e6, context)
 	d.slideAll(c.optionalSize("sliding_window"))
@@ -225,6 +232,7 @@ func qwen2MoE(c *config, context int) *architecture {
 	d.biases(c.bool("qkv_bias", true), false)
 	d.Block.Attention.NoProjBias = true
 	m := readExperts(c, d, "moe_intermediate_size", "num_experts", 4)
+	d.balance(c, 0.001)
 	m.steps(c)
 	m.Router.Normalize = c.bool("norm_topk_prob", false)
 	m.Shared = nn.SharedExpert{Hidden: c.size("shared_expert_intermediate_size", 5632), Gated: true}
@@ -245,6 +253,7 @@ func qwen3MoE(c *config, context int) *architecture {
 	d.bias(c)
 	d.Block.Attention.QKNorm = true
 	m := readExperts(c, d, "moe_intermediate_size", "num_experts", 8)
+	d.balance(c, 0.001)
 	m.steps(c)
 	m.Router.Normalize = c.bool("norm_topk_prob", false)
 	d.turn(c, 10000, context)
@@ -264,6 +273,7 @@ func olmoe(c *config, context int) *architecture {
 		c.fail("field clip_qkv is %s, only null is supported", c.fields["clip_qkv"])
 	}
 	c.also("num_experts", "num_local_experts")
+	d.balance(c, 0.01)
 	readExperts(c, d, "intermediate_size", "num_experts", 8).Router.Normalize = c.bool("norm_topk_prob", false)
 	d.turn(c, 10000, context)
 	return d.architecture()

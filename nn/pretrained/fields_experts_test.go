@@ -1,6 +1,12 @@
 package pretrained
 
-import "slices"
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
 
 // The fields of the families with experts; fields_test.go tests them.
 
@@ -136,5 +142,27 @@ func init() {
 		}),
 	} {
 		configFields[name] = list
+	}
+}
+
+// A loss adds what balances experts where transformers does, times the same number.
+func TestBalance(t *testing.T) {
+	for name, want := range map[string]float64{
+		"mixtral": 0.001, "qwen2_moe": 0.001, "qwen3_moe": 0.001, "gpt_oss": 0.001, "olmoe": 0.01, "glm4_moe": 0, "deepseek_v2": 0, "deepseek_v3": 0,
+	} {
+		text, err := os.ReadFile(filepath.Join("testdata", name, configFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := parseFields(string(text))
+		delete(config, "router_aux_loss_coef")
+		config["output_router_logits"] = json.RawMessage("true")
+		_, a, err := describe([]byte(textOf(config)), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have := a.decoder.BalanceFactor; have != want {
+			t.Errorf("the loss of %s adds %v of the balance, want %v", name, have, want)
+		}
 	}
 }
