@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/examples/internal/cli"
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/nn/pretrained/hub"
 	"github.com/stheno-ml/stheno/train/data/prepare"
 	"github.com/stheno-ml/stheno/train/tokenizer"
@@ -143,7 +144,7 @@ func find(ctx context.Context, place string) (string, error) {
 func keep(from, to string) error {
 	content, err := os.ReadFile(from)
 	if err == nil {
-		err = os.WriteFile(to, content, 0o644)
+		err = plainfile.Write(to, func(w io.Writer) error { _, err := w.Write(content); return err })
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // Open opens a file for reading and returns its size with it. Anything but a regular file, or a
@@ -91,6 +92,27 @@ func CreateOwn(path string) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// Write writes a file that appears under its name once it is whole, and is on the disk. What has
+// that name already stays until then, and for good after an error. Where it is a link, the link is
+// replaced and not what it leads to.
+func Write(path string, write func(io.Writer) error) (err error) {
+	// The name is another each time: two processes that write one file are not to mix.
+	file, err := os.CreateTemp(filepath.Dir(path), ".part-*")
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", path, err)
+	}
+	if err = write(file); err == nil {
+		err = errors.Join(file.Chmod(0o644), file.Sync())
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s cannot be written: %w", path, err), os.Remove(file.Name()))
+	}
+	return nil
 }
 
 func kind(mode fs.FileMode) string {

@@ -3,6 +3,8 @@
 package plainfile
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,5 +39,42 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 	}
 	if _, err := ReadFile(plain, 4); err == nil || !strings.Contains(err.Error(), "5 bytes") {
 		t.Errorf("a file that is too large: error %v", err)
+	}
+}
+
+// A file that cannot be written leaves what was there, and nothing beside it. One that is a link is
+// replaced, and what it leads to stays.
+func TestWrite(t *testing.T) {
+	folder := t.TempDir()
+	path, other := filepath.Join(folder, "a.json"), filepath.Join(folder, "other")
+	if err := os.WriteFile(other, []byte("of somebody else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, path); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"first", "second"} {
+		if err := Write(path, func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
+			t.Fatal(err)
+		}
+		full := Write(path, func(w io.Writer) error {
+			_, err := io.WriteString(w, "half")
+			return errors.Join(err, syscall.ENOSPC)
+		})
+		if !errors.Is(full, syscall.ENOSPC) || !strings.HasPrefix(full.Error(), path+" cannot be written: ") {
+			t.Errorf("on a full disk: %v", full)
+		}
+		if content, err := os.ReadFile(path); err != nil || string(content) != text {
+			t.Errorf("the file is %q, %v, want %q", content, err, text)
+		}
+	}
+	if content, err := os.ReadFile(other); err != nil || string(content) != "of somebody else" {
+		t.Errorf("what the link led to is %q, %v", content, err)
+	}
+	if entries, err := os.ReadDir(folder); err != nil || len(entries) != 2 {
+		t.Errorf("the folder has %v, %v", entries, err)
+	}
+	if err := Write(filepath.Join(folder, "none", "b"), nil); err == nil || !strings.Contains(err.Error(), filepath.Join("none", "b")+" cannot be written") {
+		t.Errorf("without a folder: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -51,12 +50,8 @@ func writeFolder(folder string, t Tokenizer) error {
 		return err
 	}
 	for name, text := range map[string][]byte{"tokenizer.json": content, "tokenizer_config.json": settings} {
-		file, err := plainfile.CreateOwn(filepath.Join(folder, name))
+		err := plainfile.Write(filepath.Join(folder, name), func(w io.Writer) error { _, err := w.Write(append(text, '\n')); return err })
 		if err != nil {
-			return err
-		}
-		_, err = file.Write(append(text, '\n'))
-		if err := errors.Join(err, file.Close()); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/internal/chart"
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train"
 )
 
@@ -84,12 +85,12 @@ func (d *drawing) start(s train.Start) error {
 	if _, err := kindOf(d.path); err != nil {
 		return err
 	}
-	file, err := os.Create(temporary(d.path))
+	probe, err := os.CreateTemp(filepath.Dir(d.path), ".part-*")
 	if err != nil {
 		return err
 	}
 	d.curve, d.drawn = newCurve(s.Steps), time.Now()
-	return errors.Join(file.Close(), os.Remove(temporary(d.path)))
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 func (d *drawing) step(s train.Step) error {
@@ -153,26 +154,8 @@ func (c *curve) draw(path string) error {
 	if err := chart.Write(&picture, kind, panels); err != nil {
 		return err
 	}
-	return replace(path, &picture)
+	return plainfile.Write(path, func(w io.Writer) error { _, err := picture.WriteTo(w); return err })
 }
-
-// replace writes a file beside the one that it is to be, and gives it its name when it is complete.
-func replace(path string, content io.WriterTo) error {
-	file, err := os.Create(temporary(path))
-	if err != nil {
-		return err
-	}
-	_, err = content.WriteTo(file)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(temporary(path), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temporary(path)))
-	}
-	return nil
-}
-
-func temporary(path string) string { return path + ".part" }
 
 // panel puts the picture of a metric together.
 func (m *measured) panel(name string) chart.Panel {

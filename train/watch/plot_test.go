@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/internal/slow"
@@ -233,5 +234,29 @@ func TestAverage(t *testing.T) {
 		if a.add(c.add); !(math.Abs(a.value()-c.want) <= 1e-15) {
 			t.Errorf("with %v the average is %v, it needs to be %v", c.add, a.value(), c.want)
 		}
+	}
+}
+
+// A link where a picture is to be, or where it was drawn before it had its name, is not written
+// through.
+func TestPlotBesideLinks(t *testing.T) {
+	folder := t.TempDir()
+	other, path := filepath.Join(folder, "other"), filepath.Join(folder, "loss.svg")
+	if err := os.WriteFile(other, []byte("of somebody else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []string{path, path + ".part"} {
+		if err := os.Symlink(other, link); err != nil {
+			t.Skip(err)
+		}
+	}
+	if err := play(Plot(path), train.Start{Steps: 9}, stepAt(1, 9), stepAt(2, 9), train.End{}); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(path); err != nil || !strings.Contains(string(content), "<svg") {
+		t.Errorf("the picture is %.40q, %v", content, err)
+	}
+	if content, err := os.ReadFile(other); err != nil || string(content) != "of somebody else" {
+		t.Errorf("what the links led to is %.40q, %v", content, err)
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 
+	"github.com/stheno-ml/stheno/internal/filelock"
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
@@ -67,12 +69,39 @@ func (w *writer) write(ids []int) error {
 
 func (w *writer) begin() (err error) {
 	path := filepath.Join(w.folder, fmt.Sprintf("%s-%05d.bin", w.name, len(w.paths)))
-	if w.file, err = plainfile.CreateOwn(path + ".part"); err != nil {
+	if w.file, err = beginPart(path); err != nil {
 		return err
 	}
 	w.buffer, w.n = bufio.NewWriterSize(w.file, 1<<20), 0
 	_, err = w.buffer.Write(make([]byte, headerBytes))
 	return err
+}
+
+// beginPart begins a file that nothing else may write until it is whole or closed.
+func beginPart(path string) (*os.File, error) {
+	const ending = ".part"
+	file, err := plainfile.OpenOwn(path + ending)
+	if err != nil {
+		return nil, err
+	}
+	if err = filelock.Lock(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("another process writes %s, it needs a folder of its own: %w", path, err), file.Close())
+	}
+	// Until the lock was ours another process may have made it whole, under its name.
+	mine, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	now, err := os.Lstat(path + ending)
+	isMine := err == nil && os.SameFile(mine, now)
+	if _, err := os.Lstat(path); isMine && errors.Is(err, fs.ErrNotExist) {
+		return file, file.Truncate(0)
+	}
+	err = errors.Join(fmt.Errorf("another process has written %s, it needs a folder of its own", path), file.Close())
+	if isMine && mine.Size() == 0 {
+		err = errors.Join(err, os.Remove(path+ending))
+	}
+	return nil, err
 }
 
 // finish gives the file that is being written its header and its name. It does nothing where there
