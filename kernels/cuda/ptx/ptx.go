@@ -3,12 +3,13 @@
 // What one source file is compiled to is a family. Its modules are nearly the same text, so they
 // are packed together, in two files:
 //
-//	FAMILY.zst    the PTX of all modules, one behind the other, as one frame of zstd
-//	FAMILY.index  a line for each module in that order: its name, its length in bytes, and the
-//	              digest of what it was compiled from
+//	FAMILY.zst    all modules, one behind the other, as one frame of zstd
+//	FAMILY.index  a line for each module in that order: its name, its length in what the frame
+//	              unpacks to, and the digest of what it was compiled from
 //
-// [Library.Text] unpacks a family when one of its modules is first asked for. The generator in
-// _gen/ptx writes the files.
+// Numbers of registers and labels are taken out of a module's text and stand behind it: numbers.go
+// says how and why. [Library.Text] unpacks a family when one of its modules is first asked for, and
+// puts the numbers of that module back. The generator in _gen/ptx writes the files.
 package ptx
 
 import (
@@ -43,11 +44,11 @@ type family struct {
 	name    string
 	modules []Module // without Text
 	lengths []int
-	text    []byte // nil while the family is packed
+	content []byte // of the frame, nil while the family is packed
 	forget  *time.Timer
 }
 
-// place is where a module's text lies in that of its family.
+// place is where a module lies in the content of its family.
 type place struct {
 	family    *family
 	from, end int
@@ -92,13 +93,17 @@ func (l *Library) add(name, index string) error {
 	return nil
 }
 
-// Index is the index of a family that has the given modules.
-func Index(modules []Module) string {
-	var text strings.Builder
+// Pack returns what a family of the given modules is: the content of its frame, and its index.
+func Pack(modules []Module) (content []byte, index string, err error) {
+	var lines strings.Builder
 	for _, m := range modules {
-		fmt.Fprintln(&text, m.Name, len(m.Text), m.Digest)
+		from := len(content)
+		if content, err = withoutNumbers(content, m.Text); err != nil {
+			return nil, "", fmt.Errorf("%s: %w", m.Name, err)
+		}
+		fmt.Fprintln(&lines, m.Name, len(content)-from, m.Digest)
 	}
-	return text.String()
+	return content, lines.String(), nil
 }
 
 // Families lists the families in the order of their names.
@@ -128,33 +133,37 @@ func (l *Library) Text(module string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("there is no compiled kernel %s in this program: go generate -tags gpu ./kernels/cuda compiles them", module)
 	}
-	text, err := l.unpacked(p.family)
+	content, err := l.unpacked(p.family)
 	if err != nil {
 		return "", fmt.Errorf("the compiled kernel %s: %w", module, err)
 	}
-	return string(text[p.from:p.end]), nil
+	text, err := withNumbers(content[p.from:p.end])
+	if err != nil {
+		return "", fmt.Errorf("the compiled kernel %s in %s.zst: %w", module, p.family.name, err)
+	}
+	return text, nil
 }
 
-// unpacked returns the text of a family. It is forgotten when nobody has asked for a while: a
-// program loads what it uses at its start, and the text of all families takes 90 MB.
+// unpacked returns the content of a family. It is forgotten when nobody has asked for a while: a
+// program loads what it uses at its start, and all families together take 87 MB.
 func (l *Library) unpacked(f *family) ([]byte, error) {
 	const patience = 10 * time.Second
 	f.Lock()
 	defer f.Unlock()
-	if f.text == nil {
-		text, err := l.unpack(f)
+	if f.content == nil {
+		content, err := l.unpack(f)
 		if err != nil {
 			return nil, err
 		}
-		f.text = text
+		f.content = content
 		f.forget = time.AfterFunc(patience, func() {
 			f.Lock()
 			defer f.Unlock()
-			f.text = nil
+			f.content = nil
 		})
 	}
 	f.forget.Reset(patience)
-	return f.text, nil
+	return f.content, nil
 }
 
 func (l *Library) unpack(f *family) ([]byte, error) {
@@ -171,12 +180,12 @@ func (l *Library) unpack(f *family) ([]byte, error) {
 		return nil, err
 	}
 	defer decoder.Close()
-	text, err := decoder.DecodeAll(packed, make([]byte, 0, length))
+	content, err := decoder.DecodeAll(packed, make([]byte, 0, length))
 	if err != nil {
 		return nil, fmt.Errorf("%s.zst: %w", f.name, err)
 	}
-	if len(text) != length {
-		return nil, fmt.Errorf("%s.zst has %d bytes of PTX, its index has %d", f.name, len(text), length)
+	if len(content) != length {
+		return nil, fmt.Errorf("%s.zst unpacks to %d bytes, its index has %d", f.name, len(content), length)
 	}
-	return text, nil
+	return content, nil
 }

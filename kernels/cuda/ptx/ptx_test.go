@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"bytes"
 	"os"
 	"strings"
 	"sync"
@@ -8,7 +9,7 @@ import (
 	"testing/fstest"
 )
 
-// Each module unpacks to text of its own, and what is written of a family says what was read.
+// Each module unpacks to text of its own, and the text packs to what it was unpacked from.
 func TestFamiliesUnpack(t *testing.T) {
 	l, err := Open(os.DirFS("."))
 	if err != nil {
@@ -33,8 +34,16 @@ func TestFamiliesUnpack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Index(modules); got != string(index) {
+		content, got, err := Pack(modules)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got != string(index) {
 			t.Errorf("the index of %s is\n%sits file has\n%s", name, got, index)
+		}
+		if from, err := l.unpacked(l.families[name]); err != nil || !bytes.Equal(content, from) {
+			t.Errorf("%s packs to something else than it was unpacked from", name)
 		}
 	}
 }
@@ -90,5 +99,26 @@ func TestDamage(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: the error is %v, it needs to name %q", test.name, err, test.want)
 		}
+	}
+}
+
+// What the first kernel of a family waits for before the driver has its text.
+func BenchmarkFirstUse(b *testing.B) {
+	l, err := Open(os.DirFS("."))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range l.Families() {
+		f := l.families[name]
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := l.Text(f.modules[0].Name); err != nil {
+					b.Fatal(err)
+				}
+				f.Lock()
+				f.content = nil
+				f.Unlock()
+			}
+		})
 	}
 }
