@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -121,6 +122,41 @@ func TestLostRanksAreReplaced(t *testing.T) {
 		}
 		if c, _, err := view.Latest(); err != nil || c.Step != 20 {
 			t.Errorf("seed %d: the newest checkpoint is of step %d, %v", seed, c.Step, err)
+		}
+	}
+}
+
+// A rank of a mesh is replaced in all parts that it was in.
+func TestLostRankOfAMeshIsReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestLostRanksAreReplaced has the short case")
+	}
+	one, errs := together{size: 1, accumulation: 4, dtype: tensor.Float64}.train(t)
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	path, notices := t.TempDir(), ""
+	courses, errs := lifetimes{
+		lost: distributed.LostReplaced, deaths: map[int][]int{3: {1500}},
+		together: together{size: 4, accumulation: 1, dtype: tensor.Float64, shard: true, shardRanks: 2, change: func(rank int, c *train.LoopConfig) {
+			c.CheckpointEvery = 3
+			if rank == 0 {
+				c.Checkpoints = openAgain(t, path)
+				c.Hooks = append(slices.Clone(c.Hooks), train.Hook{OnNotice: func(n train.Notice) error { notices += string(n); return nil }})
+			}
+		}},
+	}.train(t)
+	if err := errors.Join(errs...); err != nil || !strings.Contains(notices, "4 ranks go on after step") {
+		t.Fatalf("%v; rank 0 says %q", err, notices)
+	}
+	for rank, c := range courses {
+		if !slices.Equal(c.weights, courses[0].weights) {
+			t.Errorf("rank %d has other weights than rank 0", rank)
+		}
+		for i, x := range c.weights {
+			if !(math.Abs(x-one[0].weights[i]) <= 1e-9) {
+				t.Fatalf("rank %d: weight %d is %v, of one process %v", rank, i, x, one[0].weights[i])
+			}
 		}
 	}
 }

@@ -49,6 +49,7 @@ type meshTraining struct {
 	optimizer train.Optimizer // of matrices
 	clip      float64
 	average   *train.Average
+	scaling   *train.LossScaling
 	frozen    []string
 	lora      int
 	about     string
@@ -143,7 +144,7 @@ func (m meshTraining) rank(t *testing.T, of mesh, config distributed.Config, fol
 		folder = nil
 	}
 	options := train.Options{
-		Schedule: train.ConstantRate(1e-2), ClipNorm: m.clip, Accumulation: m.batches * of.sequences / of.ranks, Average: m.average,
+		Schedule: train.ConstantRate(1e-2), ClipNorm: m.clip, Accumulation: m.batches * of.sequences / of.ranks, Average: m.average, LossScaling: m.scaling,
 		Groups: []train.Group{{Match: train.Vectors, NoDecay: true}},
 	}
 	if _, isMuon := m.optimizer.(train.Muon); isMuon {
@@ -296,8 +297,9 @@ func TestMeshes(t *testing.T) {
 // Eight ranks share sequences, state and weights in all ways that groups of two and four allow, and
 // go on from each other's checkpoints. Rows end early, so that one has fewer targets than another.
 func TestMeshesOfEight(t *testing.T) {
-	slow.Race(t)
-	slow.Emulated(t)
+	if testing.Short() {
+		t.Skip("TestMeshes has the short case")
+	}
 	meshTraining{batches: 8, padded: 1, compute: tensor.Float64, optimizer: train.AdamW{WeightDecay: 0.1}, clip: 0.5, model: func(s *nn.Scope) *nn.LanguageModel {
 		return nn.NewGPT(s, nn.GPTConfig{Vocab: countVocab, Context: meshLength, Layers: 1, Heads: 2, Dim: 16, Dropout: 0.1, NoBias: true})
 	}}.compare(t, []mesh{
@@ -409,4 +411,26 @@ func differs(t *testing.T, what string, have, want []float64, bound float64) (wo
 		worst = max(worst, difference)
 	}
 	return worst
+}
+
+// What a mesh cannot train is an error that says so.
+func TestMeshErrors(t *testing.T) {
+	llama := meshTraining{batches: 2, compute: tensor.Float64, optimizer: train.AdamW{}, model: func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLlama(s, nn.LlamaConfig{Vocab: countVocab, Layers: 1, Heads: 2, Dim: 16, Hidden: 23})
+	}}
+	for want, c := range map[string]struct {
+		of     mesh
+		change func(m *meshTraining)
+	}{
+		"for ranks to share its sequences":                       {mesh{ranks: 2, sequences: 2}, func(m *meshTraining) { m.packed = true }},
+		"Adafactor computes with whole parameters":               {mesh{ranks: 4, sequences: 2, shard: train.ShardState, holders: 2}, func(m *meshTraining) { m.optimizer = train.Adafactor{} }},
+		"ShardRanks is 4: distributed: Split: size is 4":         {mesh{ranks: 2, sequences: 1, shard: train.ShardState, holders: 4}, func(*meshTraining) {}},
+		"LossScaling is set and one of the ranks that share a b": {mesh{ranks: 2, sequences: 2}, func(m *meshTraining) { m.padded, m.scaling = 1, &train.LossScaling{} }},
+	} {
+		m := llama
+		c.change(&m)
+		if _, err := m.run(t, c.of, t.TempDir(), 2); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q in it", c.of, err, want)
+		}
+	}
 }

@@ -37,6 +37,7 @@ type together struct {
 	size, accumulation int
 	shard, files       bool // of the optimiser's state, and that all see
 	sequenceRanks      int
+	shardRanks         int
 	dtype              tensor.Dtype
 	change             func(rank int, c *train.LoopConfig)
 	changeGroup        func(group *distributed.Group, c *train.LoopConfig)
@@ -81,7 +82,7 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 	}
 	defer group.Close()
 	setting := train.PlaceConfig{
-		Device: "cpu", Group: group, SequenceRanks: o.sequenceRanks, SharedFiles: o.files && group.Rank() == 0,
+		Device: "cpu", Group: group, SequenceRanks: o.sequenceRanks, ShardRanks: o.shardRanks, SharedFiles: o.files && group.Rank() == 0,
 	}
 	if o.shard {
 		setting.Shard = train.ShardState
