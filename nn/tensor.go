@@ -403,7 +403,7 @@ func (x Tensor) Reshape(shape ...int) Tensor {
 		if slices.Equal(to, n.Shape()) {
 			return n, nil
 		}
-		return gorgonia.Reshape(n, to)
+		return ops.Reshape(n, to...)
 	})
 }
 

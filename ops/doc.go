@@ -19,6 +19,7 @@
 //	Add, Mul, Div, Exp, ...   arithmetic of tensors of one shape, and of scalars
 //	Softmax, Max, TopK        along the last axis; Gather and Scatter take indices there
 //	Embedding, RoPE           tokens and positions; TokenPositions counts them
+//	Reshape, Permute, ...     the same elements with other axes
 //	Slice, Concat, Pad, ...   parts of tensors; Patches what a convolution's windows see
 //	ChooseTokens, Chooser     the next tokens by their logits: greedy, temperature, top-k, top-p, min-p, penalties
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
@@ -66,8 +67,9 @@
 // values that became the value of an input are left alone. After [ReuseMemory] a result is valid
 // until its last reader has run: [Keep] what is to be looked at.
 //
-// Gradients read the inputs again. An in-place operation on a Reshape of a node overwrites the node
-// itself, behind Gorgonia's back, and so spoils them.
+// Gradients read the inputs again. An in-place operation on a Reshape of Gorgonia's own overwrites
+// the node itself, behind Gorgonia's back, and so spoils them. So does Gorgonia's sum of gradients
+// of a node that is used several times. [Reshape] copies where that may happen.
 package ops
 
 // Gorgonia's tensors refuse to start on a Go version that this module does not vouch for. Importing

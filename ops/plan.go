@@ -18,6 +18,7 @@ type plan struct {
 	of     map[uint64]*step
 	held   map[*result]bool // someone may look at the result after its readers have run
 	room   int              // the last step that leaves room for transfers
+	shared map[uint64]bool  // the reshapes of memory that an op of Gorgonia's may write over
 }
 
 // step is a call, or the gradients of one.
@@ -122,7 +123,7 @@ type reader interface{ readNodes() gorgonia.Nodes }
 // newPlan makes a graph's plan. isKept says whose values are looked at after a run.
 func newPlan(g *gorgonia.ExprGraph, isKept func(*gorgonia.Node) bool) *plan {
 	all := g.AllNodes()
-	p := &plan{nodes: len(all), inputs: g.Inputs(), of: map[uint64]*step{}, held: map[*result]bool{}}
+	p := &plan{nodes: len(all), inputs: g.Inputs(), of: map[uint64]*step{}, held: map[*result]bool{}, shared: map[uint64]bool{}}
 	sorted, err := gorgonia.Sort(g)
 	if err != nil { // a cycle, of which no machine can be made
 		sorted = all
@@ -142,6 +143,11 @@ func newPlan(g *gorgonia.ExprGraph, isKept func(*gorgonia.Node) bool) *plan {
 		}
 	}
 	p.planGathers()
+	for _, n := range all {
+		if op, ok := n.Op().(*reshape); ok {
+			p.shared[op.id] = f.isExposed(handedOn(n))
+		}
+	}
 	for _, s := range p.steps {
 		s.c.plan = p
 	}
@@ -296,7 +302,13 @@ func (p *plan) biasAlong(g *gorgonia.ExprGraph, s *step) *call {
 		input--
 	}
 	before, ok := n.Op().(*call)
-	if !ok || !before.isAlone() || !s.wanted[input] {
+	times := 0
+	for _, o := range s.c.operands {
+		if o.node == n {
+			times++
+		}
+	}
+	if !ok || times > 1 || !before.isAlone() || !s.wanted[input] {
 		return nil
 	}
 	if bias, wanted := before.is.bias, p.of[before.id].wanted; bias == 0 || wanted == nil || !wanted[bias] {
@@ -376,7 +388,7 @@ func (f *finder) isSeen(n *gorgonia.Node) bool {
 		return is
 	}
 	parents := f.graph.To(n.ID())
-	is := f.isKept(n) || parents == nil || parents.Len() == 0
+	is := f.isKept(n) || isGradientOfInput(n) || parents == nil || parents.Len() == 0
 	for !is && parents.Next() {
 		switch parent := parents.Node().(*gorgonia.Node); op := parent.Op().(type) {
 		case reader, writer:
@@ -390,21 +402,42 @@ func (f *finder) isSeen(n *gorgonia.Node) bool {
 	return is
 }
 
+// isGradientOfInput reports whether a node is the gradient of an input of the graph, such as a
+// parameter. Other gradients may be computed from it: the gradient of a sum is that of its terms.
+func isGradientOfInput(n *gorgonia.Node) bool {
+	return slices.ContainsFunc(n.DerivOf(), func(of *gorgonia.Node) bool { return of.Op() == nil })
+}
+
 // isExposed reports whether an op that is not of this package reads a node, which may write over
 // it.
 func (f *finder) isExposed(n *gorgonia.Node) bool {
 	for parents := f.graph.To(n.ID()); parents != nil && parents.Next(); {
 		switch parent := parents.Node().(*gorgonia.Node); parent.Op().(type) {
 		case reader, writer:
-		case after:
+		case after, *reshape, *recompute:
 			if f.isExposed(parent) {
 				return true
 			}
-		default:
-			return true
+		default: // but for statements, which Gorgonia gives an arity of 0
+			if parent.Op().Arity() > 0 {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// handedOn is the node whose memory a node's value is.
+func handedOn(n *gorgonia.Node) *gorgonia.Node {
+	switch op := n.Op().(type) {
+	case after:
+		return handedOn(op.of)
+	case *recompute:
+		return handedOn(op.out)
+	case *reshape:
+		return handedOn(childrenOf(n)[0])
+	}
+	return n
 }
 
 // distinct leaves out what is in a list already, and keeps its order.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // This file writes gradients as nodes, from which their own gradients follow.
@@ -62,7 +61,7 @@ func (e *nodes) constant(like node, value float64, shape ...int) node {
 }
 
 func (e *nodes) reshape(x node, shape ...int) node {
-	return e.do(func(x node) (node, error) { return gorgonia.Reshape(x, tensor.Shape(shape)) }, x)
+	return e.do(func(x node) (node, error) { return Reshape(x, shape...) }, x)
 }
 
 // rows is a tensor as a matrix of its last axis.
@@ -308,7 +307,7 @@ func functionGradient(f kernels.Function) func(x, dy node) (node, error) {
 			ddy := e.with(functionGradient(f), in[0], dOut[0])
 			return gorgonia.Nodes{dx, ddy}, e.err
 		}
-		return apply(f.String()+".gradient", k, input{name: "x", node: x}, input{name: "dy", node: dy})
+		return apply(f.String()+".gradient", k, input{name: "x", node: x, scalars: true}, input{name: "dy", node: dy, scalars: true})
 	}
 }
 
