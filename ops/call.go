@@ -146,7 +146,7 @@ func (c *call) addTo(name string, children gorgonia.Nodes) (gorgonia.Nodes, erro
 		return gorgonia.Nodes{n}, nil
 	}
 	for i, described := range c.is.outputs {
-		o, hasGradient := &c.outputs[i], []bool{i < len(c.outputs)-c.is.statistics}
+		o, hasGradient := &c.outputs[i], []bool{c.isDifferentiable(i)}
 		s := newSignature(fmt.Sprintf("%s.%d", name, i), gorgonia.Nodes{n}, hasGradient, nodeDtype(described.DType), described.Shape...)
 		if o.node, err = gorgonia.ApplyOp(outputPick{pick{s, &o.value, &o.memory}, c, i}, n); err != nil {
 			return nil, err
@@ -164,6 +164,9 @@ func (c *call) outputNodes() (list gorgonia.Nodes) {
 
 // isAlone reports whether the call has one output, which is its own value.
 func (c *call) isAlone() bool { return len(c.outputs) == 1 }
+
+// isDifferentiable reports whether an output is no constant to gradients.
+func (c *call) isDifferentiable(output int) bool { return output < len(c.outputs)-c.is.statistics }
 
 // hasGradient reports whether an input is given and has a gradient.
 func (c *call) hasGradient(i int) bool {
@@ -301,7 +304,7 @@ func (c *call) readsInput(t kernels.Tensor) bool {
 			return false
 		}
 		v, ok := o.node.Value().(*tensor.Dense)
-		return ok && v.Uintptr() == uintptr(t.Data)
+		return ok && !isEmpty(v) && v.Uintptr() == uintptr(t.Data)
 	})
 }
 

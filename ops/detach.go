@@ -1,10 +1,6 @@
 package ops
 
-import (
-	"errors"
-
-	"gorgonia.org/gorgonia"
-)
+import "gorgonia.org/gorgonia"
 
 // Detach is a copy of x that is a constant to gradients.
 func Detach(x *gorgonia.Node) (*gorgonia.Node, error) {
@@ -14,7 +10,6 @@ func Detach(x *gorgonia.Node) (*gorgonia.Node, error) {
 			is.gradients = noGradient
 			return is, nil
 		},
-		forward:  func(r *run, in, out tensors) error { return r.Copy(out[0], in[0]) },
-		backward: func(*run, tensors, tensors, tensors) error { return errors.New("it is a constant to gradients") },
+		forward: func(r *run, in, out tensors) error { return r.Copy(out[0], in[0]) },
 	}, input{name: "x", node: x, unread: true, scalars: true})
 }

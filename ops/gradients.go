@@ -91,7 +91,8 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 	if err != nil {
 		return nil, err
 	}
-	differentiable := append(g.differentiableBy(len(operands)), c.kernel.ofOutput)
+	byOutput := c.kernel.ofOutput || c.is.gradients == fromForward // which stands for the inputs that it does not read
+	differentiable := append(g.differentiableBy(len(operands)), byOutput)
 	operands = append(operands, out)
 	var wanting []int
 	for i := range c.operands {
@@ -233,12 +234,28 @@ func (g *gradients) do(operands []gorgonia.Value) (gorgonia.Value, error) {
 		case gradient == nil:
 			g.results[i] = token() // no one looks at it
 		case g.alone == i:
-			return gradient, nil
+			return g.handOn(gradient), nil
 		default:
-			g.results[i] = gradient
+			g.results[i] = g.handOn(gradient)
 		}
 	}
 	return token(), nil
+}
+
+// handOn is the value of a gradient's node. Gorgonia adds up the gradients of a scalar of the host
+// that is used several times, and takes scalars of its own alone. With a loss scale these stand for
+// gradients that have not been scaled.
+func (g *gradients) handOn(gradient *tensor.Dense) gorgonia.Value {
+	if gradient.Dims() > 0 || !gradient.IsNativelyAccessible() || g.c.state.lossScale.Load() != nil {
+		return gradient
+	}
+	switch x := gradient.Data().(type) {
+	case float64:
+		return gorgonia.NewF64(x)
+	case float32:
+		return gorgonia.NewF32(x)
+	}
+	return gradient
 }
 
 // tell tells those who wait for gradients of theirs.

@@ -3,6 +3,7 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -37,6 +38,9 @@ func (c *call) doDiff(children gorgonia.Nodes, out *gorgonia.Node) (err error) {
 		if dOut[0], err = out.Grad(); err != nil {
 			return err
 		}
+	}
+	if !slices.ContainsFunc(dOut, func(v gorgonia.Value) bool { return v != nil }) {
+		return nil // nothing uses an output but those that are constants to gradients
 	}
 	given := make([]gorgonia.Value, len(children))
 	for i, child := range children {
