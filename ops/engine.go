@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -21,6 +22,9 @@ type engine struct{ tensor.StdEng }
 func (e engine) Add(a, b tensor.Tensor, options ...tensor.FuncOpt) (tensor.Tensor, error) {
 	left, isDense := a.(*tensor.Dense)
 	right, alsoDense := b.(*tensor.Dense)
+	if isDense && alsoDense && isEmpty(left) && left.Shape().Eq(right.Shape()) {
+		return left, nil // which Gorgonia's own cannot add
+	}
 	needed := !a.IsNativelyAccessible() || !b.IsNativelyAccessible() || a.Dtype() == BFloat16 || a.Dtype() == Float16
 	if !isDense || !alsoDense || !needed && !isPlain(left, right, options) {
 		return e.StdEng.Add(a, b, options...)
@@ -31,6 +35,9 @@ func (e engine) Add(a, b tensor.Tensor, options ...tensor.FuncOpt) (tensor.Tenso
 	}
 	return sum, nil
 }
+
+// isEmpty reports whether a tensor has no elements: an axis of length 0.
+func isEmpty(t *tensor.Dense) bool { return slices.Contains(t.Shape(), 0) }
 
 // isPlain reports whether an addition on the host is one of row-major tensors of one type of floats
 // and one shape, into one like them. Gorgonia does the others, and finds what is wrong with them.

@@ -77,7 +77,7 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 func inputBytes(g *gorgonia.ExprGraph) (bytes int) {
 	seen := map[uintptr]bool{}
 	for _, n := range g.Inputs() {
-		if v, ok := n.Value().(*tensor.Dense); ok {
+		if v, ok := n.Value().(*tensor.Dense); ok && !isEmpty(v) {
 			if at := v.Uintptr(); !seen[at] {
 				seen[at], bytes = true, bytes+int(v.MemSize())
 			}

@@ -122,7 +122,9 @@ func commonBatch(a, b kernels.Tensor) ([]int, error) {
 		if x != y && x != 1 && y != 1 {
 			return nil, fmt.Errorf("a has batch axes %v and b has %v: from the last on, each pair needs to be equal, or one of them 1", own, other)
 		}
-		batch[i] = max(x, y)
+		if batch[i] = x; x == 1 {
+			batch[i] = y
+		}
 	}
 	return batch, nil
 }

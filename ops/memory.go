@@ -176,6 +176,6 @@ func (p *plan) isAnInput(t kernels.Tensor) bool {
 	to := from + uintptr(t.Elements()*t.DType.Size())
 	return slices.ContainsFunc(p.inputs, func(n *gorgonia.Node) bool {
 		v, ok := n.Value().(*tensor.Dense)
-		return ok && v.Uintptr() < to && from < v.Uintptr()+v.MemSize()
+		return ok && !isEmpty(v) && v.Uintptr() < to && from < v.Uintptr()+v.MemSize()
 	})
 }

@@ -17,7 +17,12 @@ import (
 //	y, err := block(x)
 //	y, err = ops.Recompute(y, x)
 func Recompute(out *gorgonia.Node, from ...*gorgonia.Node) (*gorgonia.Node, error) {
-	r := &recompute{out: out, from: from}
+	r := &recompute{out: out}
+	for _, n := range from {
+		if !slices.Contains(r.from, n) {
+			r.from = append(r.from, n)
+		}
+	}
 	n, err := r.build()
 	if err != nil {
 		return nil, fmt.Errorf("Recompute: %w", err)
@@ -87,7 +92,10 @@ func (r *recompute) findDifferentiable(n *gorgonia.Node, counts map[*gorgonia.No
 	if n.Op() == nil || r.isFrom(n) {
 		return
 	}
-	c, _ := callOf(n)
+	c, output := callOf(n)
+	if c != nil && !c.isDifferentiable(output) {
+		return
+	}
 	if c == nil {
 		inputs, _ := inputsOf(n) // findLeaves has found no error
 		r.findDifferentiable(inputs[0], counts)
