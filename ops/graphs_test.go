@@ -273,3 +273,24 @@ func TestSecondDerivativesOfScalars(t *testing.T) {
 		t.Errorf("the second derivative of x·|x| is %v", got)
 	}
 }
+
+// A value that is a view may be reshaped: a part of rows, and of a single row.
+func TestReshapeOfViews(t *testing.T) {
+	for _, rows := range []int{1, 2} {
+		g := gorgonia.NewGraph()
+		whole := dense(tensor.Float64, []float64{1, 2, 3, 4, 5, 6, 7, 8}[:rows*4], 1, rows, 4)
+		part, err := whole.Slice(nil, nil, gorgonia.S(1, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := gorgonia.NewTensor(g, tensor.Float64, 3, gorgonia.WithShape(1, rows, 2), gorgonia.WithName("x"))
+		if err := gorgonia.Let(x, part); err != nil {
+			t.Fatal(err)
+		}
+		y := gorgonia.Must(ops.Reshape(x, 2*rows, 1))
+		run(t, gorgonia.NewTapeMachine(g))
+		if want := []float64{2, 3, 6, 7}[:2*rows]; !slices.Equal(y.Value().Data().([]float64), want) {
+			t.Errorf("%d rows: the value is %v, it needs to be %v", rows, y.Value().Data(), want)
+		}
+	}
+}

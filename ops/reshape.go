@@ -79,7 +79,7 @@ func (op *reshape) reshaped(v gorgonia.Value, shape tensor.Shape) (gorgonia.Valu
 	if err != nil {
 		return nil, fmt.Errorf("x's value %w", err)
 	}
-	if !copies && from.IsRowMajor() {
+	if !copies && from.IsRowMajor() && !t.IsView() { // tensor reshapes no view
 		t = t.ShallowClone()
 		return t, t.Reshape(shape...)
 	}
