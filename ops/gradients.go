@@ -91,8 +91,7 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 	if err != nil {
 		return nil, err
 	}
-	byOutput := c.kernel.ofOutput || c.is.gradients == fromForward // which stands for the inputs that it does not read
-	differentiable := append(g.differentiableBy(len(operands)), byOutput)
+	differentiable := append(g.differentiableBy(len(operands)), c.kernel.ofOutput || c.hidesInputs())
 	operands = append(operands, out)
 	var wanting []int
 	for i := range c.operands {
@@ -122,6 +121,21 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 		c.share(i, g.nodes[i], list)
 	}
 	return list, nil
+}
+
+// hidesInputs reports whether the gradients depend on inputs that they do not read, through what
+// the forward run left. The call's own node stands for these then, and to differentiate the
+// gradients is an error.
+func (c *call) hidesInputs() bool {
+	if c.kernel.linear || c.kernel.second != nil || len(c.is.saves) == 0 && c.is.readsOutputs == 0 {
+		return false
+	}
+	for i, o := range c.operands {
+		if c.hasGradient(i) && o.unread {
+			return true
+		}
+	}
+	return false
 }
 
 // collect lists what the gradients are computed from, all but the call's own node, and takes the
@@ -318,7 +332,7 @@ func (c *call) backward(r *run, values, dOut []gorgonia.Value) ([]*tensor.Dense,
 	if err != nil {
 		return nil, err
 	}
-	if c.is.gradients != fromOutput {
+	if c.is.gradients != fromOutput && slices.Contains(r.wanted, true) {
 		if err := r.attend(); err != nil {
 			return nil, err
 		}

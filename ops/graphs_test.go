@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -168,22 +170,44 @@ func TestLispMachineAddsUp(t *testing.T) {
 	}
 }
 
-// The gradient of LinearCrossEntropy, which its forward run computes, depends on its inputs: to
-// differentiate it is an error, and not 0.
-func TestSecondDerivativesOfLinearCrossEntropy(t *testing.T) {
-	g := gorgonia.NewGraph()
-	x := leaf(g, "x", 2, 3)
-	targets := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(2), gorgonia.WithName("targets"),
-		gorgonia.WithValue(tensor.New(tensor.WithShape(2), tensor.WithBacking([]int{0, 1}))))
-	loss := gorgonia.Must(ops.LinearCrossEntropy(x, leaf(g, "w", 4, 3), targets, ops.LinearCrossEntropyOptions{}))
-	d, err := ops.Gradients(loss, x)
-	if err != nil {
-		t.Fatal(err)
-	}
-	penalty := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(d[0], d[0]))))
-	cost := gorgonia.Must(ops.Add(penalty, gorgonia.Must(ops.Sum(x))))
-	if _, err := gorgonia.Grad(cost, x); err == nil {
-		t.Error("there is no error")
+// Gradients that depend on inputs through what the forward run left alone, and have no gradient: to
+// differentiate them is an error, and not 0.
+func TestSecondDerivativesAreNotLeftOut(t *testing.T) {
+	for name, build := range map[string]func(g *gorgonia.ExprGraph, x *gorgonia.Node) (*gorgonia.Node, error){
+		"LinearCrossEntropy": func(g *gorgonia.ExprGraph, x *gorgonia.Node) (*gorgonia.Node, error) {
+			targets := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(2), gorgonia.WithName("targets"),
+				gorgonia.WithValue(tensor.New(tensor.WithShape(2), tensor.WithBacking([]int{0, 1}))))
+			return ops.LinearCrossEntropy(x, leaf(g, "w", 4, 3), targets, ops.LinearCrossEntropyOptions{})
+		},
+		"LayerNormOfSum": func(g *gorgonia.ExprGraph, x *gorgonia.Node) (*gorgonia.Node, error) {
+			return ops.LayerNormOfSum(x, leaf(g, "other", 2, 3), nil, nil, ops.NormOptions{})
+		},
+		"AddRMSNorm": func(g *gorgonia.ExprGraph, x *gorgonia.Node) (*gorgonia.Node, error) {
+			_, y, err := ops.AddRMSNorm(x, leaf(g, "other", 2, 3), nil, ops.NormOptions{})
+			return y, err
+		},
+		"MLP": func(g *gorgonia.ExprGraph, x *gorgonia.Node) (*gorgonia.Node, error) {
+			bias := gorgonia.Must(ops.Reshape(x, 6))
+			return ops.MLP(leaf(g, "rows", 2, 4), leaf(g, "in", 4, 6), bias, leaf(g, "out", 6, 2), nil, ops.MLPOptions{Activation: kernels.SiLU})
+		},
+	} {
+		g := gorgonia.NewGraph()
+		x := leaf(g, "x", 2, 3)
+		y, err := build(g, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !y.IsScalar() {
+			y = gorgonia.Must(ops.Sum(y))
+		}
+		d, err := ops.Gradients(y, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cost := gorgonia.Must(ops.Add(gorgonia.Must(ops.Sum(d[0])), gorgonia.Must(ops.Sum(x))))
+		if _, err := gorgonia.Grad(cost, x); err == nil || !strings.Contains(err.Error(), name+": its gradient has no gradient") {
+			t.Errorf("%s: the error is %v", name, err)
+		}
 	}
 }
 
@@ -221,6 +245,17 @@ func TestEmptyBatches(t *testing.T) {
 		square := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(x, x))))
 		return gorgonia.Must(ops.Add(gorgonia.Must(ops.Sum(y)), square)), gorgonia.Nodes{x}
 	})
+	for _, shared := range []bool{false, true} {
+		got := gradientsIn(t, shared, func(g *gorgonia.ExprGraph) (*gorgonia.Node, gorgonia.Nodes) {
+			a, b := leaf(g, "a", 2, 3), leaf(g, "b", 0, 3, 4)
+			kept := gorgonia.Must(ops.Sum(gorgonia.Must(ops.SiLU(gorgonia.Must(ops.Scale(a, 2))))))
+			product := gorgonia.Must(ops.Sum(gorgonia.Must(ops.MatMul(gorgonia.Must(ops.Scale(a, 3)), b, ops.MatMulOptions{}))))
+			return gorgonia.Must(ops.Add(gorgonia.Must(ops.Scale(kept, 0)), product)), gorgonia.Nodes{a}
+		})
+		if want := make([]float64, 6); !slices.Equal(got[0], want) {
+			t.Errorf("the gradient of a product with an empty batch is %v, it needs to be %v", got[0], want)
+		}
+	}
 }
 
 // A region may be told twice what it begins with.
@@ -292,5 +327,23 @@ func TestReshapeOfViews(t *testing.T) {
 		if want := []float64{2, 3, 6, 7}[:2*rows]; !slices.Equal(y.Value().Data().([]float64), want) {
 			t.Errorf("%d rows: the value is %v, it needs to be %v", rows, y.Value().Data(), want)
 		}
+	}
+}
+
+// A region has ops whose gradients nobody wants: those of inputs that are not trained.
+func TestRecomputeOfConstants(t *testing.T) {
+	gradient := func(again bool) []float64 {
+		return gradientsIn(t, true, func(g *gorgonia.ExprGraph) (*gorgonia.Node, gorgonia.Nodes) {
+			x := leaf(g, "x", 3, 4)
+			quotient := gorgonia.Must(ops.Div(leaf(g, "a", 3, 4), leaf(g, "b", 3, 4)))
+			y := gorgonia.Must(ops.Mul(quotient, gorgonia.Must(ops.SiLU(x))))
+			if again {
+				y = gorgonia.Must(ops.Recompute(y))
+			}
+			return gorgonia.Must(ops.Sum(y)), gorgonia.Nodes{x}
+		})[0]
+	}
+	if want, got := gradient(false), gradient(true); !slices.Equal(got, want) {
+		t.Errorf("the gradient is %v, it needs to be %v", got, want)
 	}
 }

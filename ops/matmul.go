@@ -217,6 +217,9 @@ func (k matMul) sum(r *run, p kernels.MatMul, d kernels.Tensor) (err error) {
 	if len(d.Shape) == 1 {
 		d = d.Reshape(1, d.Shape[0])
 	}
+	if p.A.Elements() == 0 { // of an empty batch
+		return r.Fill(d, 0)
+	}
 	d = alignedBatch(d, len(batchOf(p.A)))
 	if d.DType == d.DType.Wide() || slices.Equal(batchOf(d), batchOf(p.A)) {
 		return addUp(r, p, d)

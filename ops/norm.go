@@ -30,7 +30,11 @@ const normX, normOther, normGamma, normBeta = 0, 1, 2, 3
 
 func (k norm) apply(name string, x, other, gamma, beta *gorgonia.Node) (gorgonia.Nodes, error) {
 	adds := k.ofSum || k.gives == theSum
-	return applyAll(name, kernel{describe: k.describe, forward: k.forward, backward: k.backward, second: byNodes(k.second)},
+	kernel := kernel{describe: k.describe, forward: k.forward, backward: k.backward}
+	if !adds && k.gives == onlyRows {
+		kernel.second = byNodes(k.second)
+	}
+	return applyAll(name, kernel,
 		input{name: "x", node: x, unread: adds},
 		input{name: "other", node: other, optional: !adds, unread: true, shared: adds},
 		input{name: "gamma", node: gamma, form: denseForm, optional: true},

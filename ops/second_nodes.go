@@ -243,9 +243,6 @@ func (k linear) second(x *cotangents) (gorgonia.Nodes, error) {
 // second writes the gradients of the norm of one tensor.
 func (k norm) second(x *cotangents) (gorgonia.Nodes, error) {
 	in, e := x.in[normX], &nodes{}
-	if k.ofSum || k.gives != onlyRows {
-		return nil, errors.New("its gradient has no gradient: LayerNorm and RMSNorm of one tensor have")
-	}
 	rows, dy := e.rows(in), e.rows(x.dOut[0])
 	centred := rows
 	if !k.rms {
