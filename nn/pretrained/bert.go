@@ -114,13 +114,13 @@ func (f *bertFamily) read(c *config, vocab, first int) nn.EncoderConfig {
 	needs(c, "position_embedding_type", "absolute")
 	needs(c, "is_decoder", false)
 	needs(c, "add_cross_attention", false)
-	needs(c, "tie_word_embeddings", true)
 	return e
 }
 
 // architecture is the model with the head that the config names.
 func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture {
 	kind := f.head(c, e)
+	c.tied(kind)
 	text, dim := e.Text, e.Block.Attention.Dim
 	width := text.Dim
 	if width == 0 {
@@ -200,6 +200,14 @@ const (
 	tokenClasses = "ForTokenClassification"
 	questions    = "ForQuestionAnswering"
 )
+
+// tied makes sure that a head for masked tokens shares the embeddings' weights.
+func (c *config) tied(kind string) {
+	const name = "tie_word_embeddings"
+	if c.read[name] = true; kind == masked {
+		needs(c, name, true)
+	}
+}
 
 // head reads which head the model has.
 func (f *bertFamily) head(c *config, e *nn.EncoderConfig) string {

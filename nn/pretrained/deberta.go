@@ -47,7 +47,6 @@ func deberta(c *config, _ int) *architecture {
 	}
 	needs(c, "pooler_dropout", 0.0)
 	needs(c, "conv_kernel_size", 0)
-	needs(c, "tie_word_embeddings", true)
 	c.read["conv_act"], c.read["conv_groups"] = true, true
 	f.padding = c.padding(e.Text.Vocab, 0, "tokens.weight")
 	a := f.architecture(c, &e)

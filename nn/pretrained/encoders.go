@@ -8,6 +8,9 @@ import (
 // distilBERT is a BERT with half of the layers, no types of tokens and no pooler, whose attention
 // has no dropout behind it.
 func distilBERT(c *config, _ int) *architecture {
+	c.also("dim", "hidden_size")
+	c.also("n_heads", "num_attention_heads")
+	c.also("n_layers", "num_hidden_layers")
 	f := bertFamily{
 		base: "distilbert.", pooler: "pre_classifier", classifier: "classifier", poolerActivation: kernels.ReLU,
 		transform: "vocab_transform", norm: "vocab_layer_norm", bias: "vocab_projector.bias", repeats: []string{"vocab_projector.weight"},
@@ -29,7 +32,6 @@ func distilBERT(c *config, _ int) *architecture {
 		return nn.LayerFunc(func(x nn.Tensor) nn.Tensor { return x.Through(mlp, drop) })
 	}
 	c.read["sinusoidal_pos_embds"] = true // of positions that are not loaded
-	needs(c, "tie_word_embeddings", true)
 	f.padding = c.padding(e.Text.Vocab, 0, "tokens.weight")
 	a := f.architecture(c, &e)
 	if e.Heads.Classes > 0 {

@@ -127,7 +127,7 @@ var encoderFields = []configField{
 	{"num_hidden_layers", `1`, works, ""},
 	{"num_labels", `5`, works, ""},
 	{"position_embedding_type", `"relative_key"`, refused, ""},
-	{"tie_word_embeddings", `false`, refused, ""},
+	{"tie_word_embeddings", `false`, idle, ""}, // of a head for masked tokens
 	{"type_vocab_size", `3`, works, ""},
 	{"vocab_size", `47`, works, ""},
 }
@@ -144,6 +144,8 @@ var configFields = map[string][]configField{
 		{"bos_token_id", `3`, idle, ""},
 		{"embd_pdrop", `0.5`, works, ""},
 		{"eos_token_id", `3`, idle, ""},
+		{"hidden_size", `48`, works, `{"n_embd": null, "hidden_size": 24}`},
+		{"hidden_size", `48`, refused, ""}, // beside the other name
 		{"id2label", `{"0": "a"}`, idle, ""},
 		{"layer_norm_epsilon", `0.1`, works, ""},
 		{"n_ctx", `4`, idle, ""}, // transformers does not look at it
@@ -236,6 +238,7 @@ var configFields = map[string][]configField{
 		{"tie_word_embeddings", `false`, works, ""},
 	}),
 	"bert-classes":    slices.Concat(encoderFields, []configField{{"pad_token_id", `3`, idle, ""}}),
+	"roberta-masked":  {{"tie_word_embeddings", `false`, refused, ""}},
 	"roberta-classes": slices.Concat(encoderFields, []configField{{"pad_token_id", `3`, works, ""}}),
 	"electra-classes": slices.Concat(without(encoderFields, "hidden_size"), []configField{
 		{"embedding_size", `12`, works, ""},
@@ -370,7 +373,8 @@ var configFields = map[string][]configField{
 		{"dim", `48`, works, ""},
 		{"dropout", `0.5`, works, ""},
 		{"hidden_dim", `28`, works, ""},
-		{"hidden_size", `48`, refused, ""},
+		{"hidden_size", `48`, refused, ""}, // beside the other name
+		{"hidden_size", `48`, works, `{"dim": null, "hidden_size": 24}`},
 		{"id2label", `{"0": "a"}`, works, ""},
 		{"max_position_embeddings", `24`, works, ""},
 		{"n_heads", `2`, works, ""},
@@ -380,7 +384,7 @@ var configFields = map[string][]configField{
 		{"qa_dropout", `0.5`, idle, ""},
 		{"seq_classif_dropout", `0.5`, works, ""},
 		{"sinusoidal_pos_embds", `true`, idle, ""}, // of positions before they are loaded
-		{"tie_word_embeddings", `false`, refused, ""},
+		{"tie_word_embeddings", `false`, idle, ""},
 		{"vocab_size", `47`, works, ""},
 	},
 	"vit-classes": {

@@ -10,6 +10,11 @@ import (
 
 // gpt2 is GPT-2. Its matrices are (in, out), as ours are.
 func gpt2(c *config, _ int) *architecture {
+	for name, other := range map[string]string{
+		"n_embd": "hidden_size", "n_positions": "max_position_embeddings", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers",
+	} {
+		c.also(name, other)
+	}
 	config := nn.GPTConfig{
 		Vocab: c.size("vocab_size", 50257), Context: c.size("n_positions", 1024), Layers: c.layers("n_layer", 12),
 		Heads: c.size("n_head", 12), Dim: c.size("n_embd", 768), Hidden: c.optionalSize("n_inner"),

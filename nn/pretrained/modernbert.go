@@ -42,18 +42,19 @@ func modernBERT(c *config, _ int) *architecture {
 	}
 	needs(c, "attention_dropout", 0.0)
 	needs(c, "mlp_dropout", 0.0)
-	needs(c, "decoder_bias", true)
-	needs(c, "tie_word_embeddings", true)
 	for _, name := range []string{
 		"classifier_dropout", "classifier_pooling", "deterministic_flash_attn", "initializer_cutoff_factor", "layer_norm_eps",
 		"position_embedding_type", "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
 	} {
 		c.read[name] = true // of other heads, of how it is trained, or for no one to read
 	}
-	act := c.activation("classifier_activation", "gelu")
+	c.read["classifier_activation"], c.read["decoder_bias"] = true, true // of heads
 	kind := c.ending(bare, masked)
+	c.tied(kind)
 	base := ""
 	if kind == masked {
+		needs(c, "decoder_bias", true)
+		act := c.activation("classifier_activation", "gelu")
 		base, e.Heads = "model.", nn.EncoderHeads{Masked: true, MaskedActivation: act, MaskedNoBias: true}
 	}
 

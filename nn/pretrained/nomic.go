@@ -64,7 +64,6 @@ func (c *config) nomicNeeds(dropout float64) {
 	needs(c, "embd_pdrop", dropout)
 	needs(c, "rotary_emb_fraction", 1.0)
 	needs(c, "scale_attn_weights", true)
-	needs(c, "tie_word_embeddings", true)
 	for _, name := range []string{
 		"dense_seq_output", "fused_bias_fc", "fused_dropout_add_ln", "max_trained_positions", "pad_vocab_size_multiple",
 		"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",

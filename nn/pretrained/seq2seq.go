@@ -40,6 +40,11 @@ func (c *config) writes(class string) {
 // t5 is T5, version 1.1 of it and Flan. Dropout behind the last norms is left out.
 func t5(c *config, context int) *architecture {
 	c.writes("T5ForConditionalGeneration")
+	for name, other := range map[string]string{
+		"d_model": "hidden_size", "num_heads": "num_attention_heads", "num_layers": "num_hidden_layers", "d_kv": "head_dim",
+	} {
+		c.also(name, other)
+	}
 	dim, vocab, heads, size := c.size("d_model", 512), c.size("vocab_size", 32128), c.size("num_heads", 8), c.size("d_kv", 64)
 	hidden, dropout := c.size("d_ff", 2048), c.float("dropout_rate", 0.1)
 	block := nn.BlockConfig{
@@ -137,6 +142,8 @@ func (s *sides) t5Block(theirs, ours string, crosses bool, width int) {
 // fairseq reads what BART, Marian and Whisper have in common.
 func (c *config) fairseq(class string, layers, heads, hidden, dim int) *sides {
 	c.writes(class)
+	c.also("d_model", "hidden_size")
+	c.also("encoder_attention_heads", "num_attention_heads")
 	dim = c.size("d_model", dim)
 	dropout, inner := c.float("dropout", 0.1), c.float("activation_dropout", 0)
 	block := func(side string) nn.BlockConfig {
