@@ -73,23 +73,22 @@ func (b *Backend) multiplyPacked(m *kernels.MatMul, epilogue kernels.Activate, c
 func (x *multiplication[T]) packedDots(b *Backend) {
 	const task = 1 << 17 // numbers of B that a task reads at least
 	m, groups := x.packed, x.depth/packed.Group
+	lds := roundUp(groups, simd.ScalesTogether)
 	width := max(dotsAtOnce, task/x.depth/dotsAtOnce*dotsAtOnce)
 	work := float64((2*x.rows + flopsPerElement) * x.depth * x.columns)
 	b.inRuns(ceilDiv(x.columns, width), work, func(claim func() (int, bool)) {
-		memory := newWorkspace(bytesFor[T](x.depth) + bytesFor[float32](dotsAtOnce) + bytesFor[float32](dotsAtOnce*groups))
+		memory := newWorkspace(bytesFor[T](x.depth) + bytesFor[float32](dotsAtOnce) + bytesFor[float32](dotsAtOnce*lds))
 		defer memory.release()
-		row, dots, scales := take[T](memory, x.depth), take[float32](memory, dotsAtOnce), take[float32](memory, dotsAtOnce*groups)
+		row, dots, scales := take[T](memory, x.depth), take[float32](memory, dotsAtOnce), take[float32](memory, dotsAtOnce*lds)
 		a, c := x.a.item(0), x.c.item(0)
 		for task, ok := claim(); ok; task, ok = claim() {
 			r := region{rows: x.rows, column: task * width, columns: min(width, x.columns-task*width)}
 			for j := r.column; j < r.column+r.columns; j += dotsAtOnce {
 				n := min(dotsAtOnce, r.column+r.columns-j)
-				for i := range n {
-					m.scales(scales[i*groups:][:groups], j+i, 0)
-				}
+				m.scalesOfRows(scales, lds, j, n)
 				for i := range x.rows {
 					left := gather(row, a.data[i*a.rowStep:], a.columnStep)
-					simd.PackedDots(groups, m.codes(j, 0), m.Bytes, m.table, &scales[0], (*float32)(unsafe.Pointer(&left[0])), dots[:n])
+					simd.PackedDots(groups, m.codes(j, 0), m.Bytes, m.table, &scales[0], lds, (*float32)(unsafe.Pointer(&left[0])), dots[:n])
 					store(1, n, c.at(i, j), 0, (*T)(unsafe.Pointer(&dots[0])), 0, x.Accumulate)
 				}
 			}
@@ -112,6 +111,18 @@ func (m *packedMatrix) scales(dst []float32, row, group int) {
 	}
 	one, from := float32(1), (*uint16)(unsafe.Add(at, m.Row.Scales+2*group))
 	simd.HalfCombine(kernels.F16, 1, len(dst), from, len(dst), &one, 1, &dst[0], false)
+}
+
+// scalesOfRows gives all scales of some rows, lds numbers apart.
+func (m *packedMatrix) scalesOfRows(dst []float32, lds, row, rows int) {
+	if m.DType == kernels.NF4 {
+		for i := range rows {
+			m.scales(dst[i*lds:][:m.Columns/packed.Group], row+i, 0)
+		}
+		return
+	}
+	// What a row has behind its scales makes them whole vectors.
+	simd.PackedScales(rows, lds, (*byte)(unsafe.Add(m.data, row*m.Bytes+m.Row.Scales)), m.Bytes, &dst[0])
 }
 
 // groupSpan is the same columns of some rows: whole groups, the first of which may begin before

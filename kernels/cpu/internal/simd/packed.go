@@ -1,6 +1,10 @@
 package simd
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
 
 // PackedBlock is how many packed numbers have one scale.
 const PackedBlock = 32
@@ -27,20 +31,20 @@ func NewPackedTable(numbers [16]float32) *PackedTable {
 //
 // With a table the codes have four bits: byte j of a block has number j in its low half and j+16 in
 // the other. Without one they are numbers of eight bits, with signs. The codes of rows are ldc
-// bytes apart, their scales lie end to end. rows is len(out), and there is at least one block.
-func PackedDots(blocks int, codes *byte, ldc int, table *PackedTable, scales, x *float32, out []float32) {
+// bytes apart, their scales lds numbers. rows is len(out), and there is at least one block.
+func PackedDots(blocks int, codes *byte, ldc int, table *PackedTable, scales *float32, lds int, x *float32, out []float32) {
 	rows := len(out)
 	switch {
 	case rows == 0:
 	case active != Generic && table != nil:
-		dotsNibblesVector(rows, blocks, codes, ldc, &table[0], scales, x, &out[0])
+		dotsNibblesVector(rows, blocks, codes, ldc, &table[0], scales, lds, x, &out[0])
 	case active != Generic:
-		dotsBytesVector(rows, blocks, codes, ldc, scales, x, &out[0])
+		dotsBytesVector(rows, blocks, codes, ldc, scales, lds, x, &out[0])
 	default:
 		right := row(x, 0, 0, blocks*PackedBlock)
 		for i := range out {
 			sum := float32(0)
-			for b, scale := range row(scales, i, blocks, blocks) {
+			for b, scale := range row(scales, i, lds, blocks) {
 				total := float32(0)
 				for j, y := range packedNumbers(codes, i*ldc, b, table) {
 					total += y * right[b*PackedBlock+j]
@@ -48,6 +52,24 @@ func PackedDots(blocks int, codes *byte, ldc int, table *PackedTable, scales, x 
 				sum += scale * total
 			}
 			out[i] = sum
+		}
+	}
+}
+
+// ScalesTogether is how many scales PackedScales widens at a time.
+const ScalesTogether = 8
+
+// PackedScales widens n scales of float16 in each of some rows, which are ld bytes apart, to rows
+// of n numbers. n is a multiple of [ScalesTogether], and there is at least one row.
+func PackedScales(rows, n int, from *byte, ld int, dst *float32) {
+	if active != Generic {
+		scalesOfRowsVector(rows, n, from, ld, dst)
+		return
+	}
+	for i := range rows {
+		scales := unsafe.Slice((*kernels.Float16)(unsafe.Add(unsafe.Pointer(from), i*ld)), n)
+		for j, to := 0, row(dst, i, n, n); j < n; j++ {
+			to[j] = scales[j].Float32()
 		}
 	}
 }

@@ -5,22 +5,22 @@ package simd
 // dotsNibblesAVX512 is PackedDots.
 //
 //go:noescape
-func dotsNibblesAVX512(rows int, blocks int, codes *byte, ldc int, table *float32, scales *float32, x *float32, out *float32)
+func dotsNibblesAVX512(rows int, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x *float32, out *float32)
 
 // dotsBytesAVX512 is PackedDots.
 //
 //go:noescape
-func dotsBytesAVX512(rows int, blocks int, codes *byte, ldc int, scales *float32, x *float32, out *float32)
+func dotsBytesAVX512(rows int, blocks int, codes *byte, ldc int, scales *float32, lds int, x *float32, out *float32)
 
 // dotsNibblesAVX2 is PackedDots.
 //
 //go:noescape
-func dotsNibblesAVX2(rows int, blocks int, codes *byte, ldc int, table *float32, scales *float32, x *float32, out *float32)
+func dotsNibblesAVX2(rows int, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x *float32, out *float32)
 
 // dotsBytesAVX2 is PackedDots.
 //
 //go:noescape
-func dotsBytesAVX2(rows int, blocks int, codes *byte, ldc int, scales *float32, x *float32, out *float32)
+func dotsBytesAVX2(rows int, blocks int, codes *byte, ldc int, scales *float32, lds int, x *float32, out *float32)
 
 // widenNibblesAVX512 is PackedWiden.
 //
@@ -41,3 +41,8 @@ func widenNibblesAVX2(blocks int, dst *float32, codes *byte, table *float32, sca
 //
 //go:noescape
 func widenBytesAVX2(blocks int, dst *float32, codes *byte, scales *float32)
+
+// scalesOfRowsAVX2 is PackedScales.
+//
+//go:noescape
+func scalesOfRowsAVX2(rows int, n int, from *byte, ld int, dst *float32)

@@ -2,334 +2,319 @@
 
 #include "textflag.h"
 
-// func dotsNibblesAVX512(rows int, blocks int, codes *byte, ldc int, table *float32, scales *float32, x *float32, out *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·dotsNibblesAVX512(SB), NOSPLIT, $0-64
+// func dotsNibblesAVX512(rows int, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x *float32, out *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·dotsNibblesAVX512(SB), NOSPLIT, $0-72
 	MOVQ    table+32(FP), AX
 	VMOVUPS (AX), Z0
 	MOVQ    rows+0(FP), AX
 	MOVQ    codes+16(FP), CX
 	MOVQ    ldc+24(FP), DX
 	MOVQ    scales+40(FP), BX
-	MOVQ    out+56(FP), SI
-	MOVQ    blocks+8(FP), DI
+	MOVQ    out+64(FP), SI
+	MOVQ    lds+48(FP), DI
 	SHLQ    $0x02, DI
+	LEAQ    (DX)(DX*2), R8
+	LEAQ    (DI)(DI*2), R9
 
 rows4:
 	CMPQ   AX, $0x04
 	JLT    end4
 	VXORPS Z1, Z1, Z1
-	MOVQ   CX, R8
 	VXORPS Z2, Z2, Z2
-	LEAQ   (R8)(DX*1), R9
 	VXORPS Z3, Z3, Z3
-	LEAQ   (R9)(DX*1), R10
 	VXORPS Z4, Z4, Z4
-	LEAQ   (R10)(DX*1), R11
-	MOVQ   x+48(FP), R12
-	MOVQ   blocks+8(FP), R14
-	MOVQ   BX, R13
+	MOVQ   x+56(FP), R11
+	MOVQ   blocks+8(FP), R13
+	MOVQ   CX, R10
+	MOVQ   BX, R12
+	LEAQ   (R10)(DX*4), R14
 
 block4:
-	VPMOVZXBD     (R8), Z6
-	VPERMPS       Z0, Z6, Z6
-	VMULPS        (R12), Z6, Z5
-	VPMOVZXBD     (R8), Z6
-	VPSRLD        $0x04, Z6, Z6
-	VPERMPS       Z0, Z6, Z6
-	VFMADD231PS   64(R12), Z6, Z5
-	VBROADCASTSS  (R13), Z6
-	VFMADD231PS   Z6, Z5, Z1
-	ADDQ          $0x10, R8
-	VPMOVZXBD     (R9), Z6
-	VPERMPS       Z0, Z6, Z6
-	VMULPS        (R12), Z6, Z5
-	VPMOVZXBD     (R9), Z6
-	VPSRLD        $0x04, Z6, Z6
-	VPERMPS       Z0, Z6, Z6
-	VFMADD231PS   64(R12), Z6, Z5
-	VBROADCASTSS  (R13)(DI*1), Z6
-	VFMADD231PS   Z6, Z5, Z2
-	ADDQ          $0x10, R9
-	VPMOVZXBD     (R10), Z6
-	VPERMPS       Z0, Z6, Z6
-	VMULPS        (R12), Z6, Z5
-	VPMOVZXBD     (R10), Z6
-	VPSRLD        $0x04, Z6, Z6
-	VPERMPS       Z0, Z6, Z6
-	VFMADD231PS   64(R12), Z6, Z5
-	VBROADCASTSS  (R13)(DI*2), Z6
-	VFMADD231PS   Z6, Z5, Z3
-	ADDQ          $0x10, R10
-	VPMOVZXBD     (R11), Z6
-	VPERMPS       Z0, Z6, Z6
-	VMULPS        (R12), Z6, Z5
-	VPMOVZXBD     (R11), Z6
-	VPSRLD        $0x04, Z6, Z6
-	VPERMPS       Z0, Z6, Z6
-	VFMADD231PS   64(R12), Z6, Z5
-	LEAQ          (DI)(DI*2), R15
-	VBROADCASTSS  (R13)(R15*1), Z6
-	VFMADD231PS   Z6, Z5, Z4
-	ADDQ          $0x10, R11
-	ADDQ          $0x04, R13
-	ADDQ          $0x00000080, R12
-	DECQ          R14
-	JNZ           block4
-	VEXTRACTF64X4 $0x01, Z1, Y5
-	VADDPS        Y1, Y5, Y5
-	VEXTRACTF128  $0x01, Y5, X1
-	VADDPS        X5, X1, X1
-	VPERMILPD     $0x01, X1, X5
-	VADDPS        X5, X1, X1
-	VPERMILPS     $0x01, X1, X5
-	VADDPS        X5, X1, X1
-	VMOVSS        X1, (SI)
-	VEXTRACTF64X4 $0x01, Z2, Y1
-	VADDPS        Y2, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X2
-	VADDPS        X1, X2, X2
-	VPERMILPD     $0x01, X2, X1
-	VADDPS        X1, X2, X2
-	VPERMILPS     $0x01, X2, X1
-	VADDPS        X1, X2, X2
-	VMOVSS        X2, 4(SI)
-	VEXTRACTF64X4 $0x01, Z3, Y1
-	VADDPS        Y3, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X2
-	VADDPS        X1, X2, X2
-	VPERMILPD     $0x01, X2, X1
-	VADDPS        X1, X2, X2
-	VPERMILPS     $0x01, X2, X1
-	VADDPS        X1, X2, X2
-	VMOVSS        X2, 8(SI)
-	VEXTRACTF64X4 $0x01, Z4, Y1
-	VADDPS        Y4, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X2
-	VADDPS        X1, X2, X2
-	VPERMILPD     $0x01, X2, X1
-	VADDPS        X1, X2, X2
-	VPERMILPS     $0x01, X2, X1
-	VADDPS        X1, X2, X2
-	VMOVSS        X2, 12(SI)
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          $0x10, SI
-	SUBQ          $0x04, AX
-	JMP           rows4
+	PREFETCHT0       (R14)
+	VMOVUPS          (R11), Z5
+	VMOVUPS          64(R11), Z6
+	VPMOVZXBD        (R10), Z8
+	VPERMPS          Z0, Z8, Z8
+	VMULPS           Z5, Z8, Z7
+	VPMOVZXBD        (R10), Z8
+	VPSRLD           $0x04, Z8, Z8
+	VPERMPS          Z0, Z8, Z8
+	VFMADD231PS      Z6, Z8, Z7
+	VFMADD231PS.BCST (R12), Z7, Z1
+	VPMOVZXBD        (R10)(DX*1), Z8
+	VPERMPS          Z0, Z8, Z8
+	VMULPS           Z5, Z8, Z7
+	VPMOVZXBD        (R10)(DX*1), Z8
+	VPSRLD           $0x04, Z8, Z8
+	VPERMPS          Z0, Z8, Z8
+	VFMADD231PS      Z6, Z8, Z7
+	VFMADD231PS.BCST (R12)(DI*1), Z7, Z2
+	VPMOVZXBD        (R10)(DX*2), Z8
+	VPERMPS          Z0, Z8, Z8
+	VMULPS           Z5, Z8, Z7
+	VPMOVZXBD        (R10)(DX*2), Z8
+	VPSRLD           $0x04, Z8, Z8
+	VPERMPS          Z0, Z8, Z8
+	VFMADD231PS      Z6, Z8, Z7
+	VFMADD231PS.BCST (R12)(DI*2), Z7, Z3
+	VPMOVZXBD        (R10)(R8*1), Z7
+	VPERMPS          Z0, Z7, Z7
+	VMULPS           Z5, Z7, Z5
+	VPMOVZXBD        (R10)(R8*1), Z7
+	VPSRLD           $0x04, Z7, Z7
+	VPERMPS          Z0, Z7, Z7
+	VFMADD231PS      Z6, Z7, Z5
+	VFMADD231PS.BCST (R12)(R9*1), Z5, Z4
+	ADDQ             $0x48, R14
+	ADDQ             $0x10, R10
+	ADDQ             $0x04, R12
+	ADDQ             $0x00000080, R11
+	DECQ             R13
+	JNZ              block4
+	VEXTRACTF64X4    $0x01, Z1, Y5
+	VADDPS           Y1, Y5, Y5
+	VEXTRACTF128     $0x01, Y5, X1
+	VADDPS           X5, X1, X1
+	VPERMILPD        $0x01, X1, X5
+	VADDPS           X5, X1, X1
+	VPERMILPS        $0x01, X1, X5
+	VADDPS           X5, X1, X1
+	VMOVSS           X1, (SI)
+	VEXTRACTF64X4    $0x01, Z2, Y1
+	VADDPS           Y2, Y1, Y1
+	VEXTRACTF128     $0x01, Y1, X2
+	VADDPS           X1, X2, X2
+	VPERMILPD        $0x01, X2, X1
+	VADDPS           X1, X2, X2
+	VPERMILPS        $0x01, X2, X1
+	VADDPS           X1, X2, X2
+	VMOVSS           X2, 4(SI)
+	VEXTRACTF64X4    $0x01, Z3, Y1
+	VADDPS           Y3, Y1, Y1
+	VEXTRACTF128     $0x01, Y1, X2
+	VADDPS           X1, X2, X2
+	VPERMILPD        $0x01, X2, X1
+	VADDPS           X1, X2, X2
+	VPERMILPS        $0x01, X2, X1
+	VADDPS           X1, X2, X2
+	VMOVSS           X2, 8(SI)
+	VEXTRACTF64X4    $0x01, Z4, Y1
+	VADDPS           Y4, Y1, Y1
+	VEXTRACTF128     $0x01, Y1, X2
+	VADDPS           X1, X2, X2
+	VPERMILPD        $0x01, X2, X1
+	VADDPS           X1, X2, X2
+	VPERMILPS        $0x01, X2, X1
+	VADDPS           X1, X2, X2
+	VMOVSS           X2, 12(SI)
+	LEAQ             (CX)(DX*4), CX
+	LEAQ             (BX)(DI*4), BX
+	ADDQ             $0x10, SI
+	SUBQ             $0x04, AX
+	JMP              rows4
 
 end4:
 rows1:
 	CMPQ   AX, $0x01
 	JLT    end1
 	VXORPS Z1, Z1, Z1
-	MOVQ   CX, R8
-	MOVQ   x+48(FP), R9
+	MOVQ   x+56(FP), R9
 	MOVQ   blocks+8(FP), R11
+	MOVQ   CX, R8
 	MOVQ   BX, R10
+	LEAQ   (R8)(DX*4), R12
 
 block1:
-	VPMOVZXBD     (R8), Z3
-	VPERMPS       Z0, Z3, Z3
-	VMULPS        (R9), Z3, Z2
-	VPMOVZXBD     (R8), Z3
-	VPSRLD        $0x04, Z3, Z3
-	VPERMPS       Z0, Z3, Z3
-	VFMADD231PS   64(R9), Z3, Z2
-	VBROADCASTSS  (R10), Z3
-	VFMADD231PS   Z3, Z2, Z1
-	ADDQ          $0x10, R8
-	ADDQ          $0x04, R10
-	ADDQ          $0x00000080, R9
-	DECQ          R11
-	JNZ           block1
-	VEXTRACTF64X4 $0x01, Z1, Y2
-	VADDPS        Y1, Y2, Y2
-	VEXTRACTF128  $0x01, Y2, X1
-	VADDPS        X2, X1, X1
-	VPERMILPD     $0x01, X1, X2
-	VADDPS        X2, X1, X1
-	VPERMILPS     $0x01, X1, X2
-	VADDPS        X2, X1, X1
-	VMOVSS        X1, (SI)
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          $0x04, SI
-	SUBQ          $0x01, AX
-	JMP           rows1
+	PREFETCHT0       (R12)
+	VPMOVZXBD        (R8), Z3
+	VPERMPS          Z0, Z3, Z3
+	VMULPS           (R9), Z3, Z2
+	VPMOVZXBD        (R8), Z3
+	VPSRLD           $0x04, Z3, Z3
+	VPERMPS          Z0, Z3, Z3
+	VFMADD231PS      64(R9), Z3, Z2
+	VFMADD231PS.BCST (R10), Z2, Z1
+	ADDQ             $0x12, R12
+	ADDQ             $0x10, R8
+	ADDQ             $0x04, R10
+	ADDQ             $0x00000080, R9
+	DECQ             R11
+	JNZ              block1
+	VEXTRACTF64X4    $0x01, Z1, Y2
+	VADDPS           Y1, Y2, Y2
+	VEXTRACTF128     $0x01, Y2, X1
+	VADDPS           X2, X1, X1
+	VPERMILPD        $0x01, X1, X2
+	VADDPS           X2, X1, X1
+	VPERMILPS        $0x01, X1, X2
+	VADDPS           X2, X1, X1
+	VMOVSS           X1, (SI)
+	LEAQ             (CX)(DX*1), CX
+	LEAQ             (BX)(DI*1), BX
+	ADDQ             $0x04, SI
+	SUBQ             $0x01, AX
+	JMP              rows1
 
 end1:
 	VZEROUPPER
 	RET
 
-// func dotsBytesAVX512(rows int, blocks int, codes *byte, ldc int, scales *float32, x *float32, out *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·dotsBytesAVX512(SB), NOSPLIT, $0-56
+// func dotsBytesAVX512(rows int, blocks int, codes *byte, ldc int, scales *float32, lds int, x *float32, out *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·dotsBytesAVX512(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), AX
 	MOVQ codes+16(FP), CX
 	MOVQ ldc+24(FP), DX
 	MOVQ scales+32(FP), BX
-	MOVQ out+48(FP), SI
-	MOVQ blocks+8(FP), DI
+	MOVQ out+56(FP), SI
+	MOVQ lds+40(FP), DI
 	SHLQ $0x02, DI
+	LEAQ (DX)(DX*2), R8
+	LEAQ (DI)(DI*2), R9
 
 rows4:
 	CMPQ   AX, $0x04
 	JLT    end4
 	VXORPS Z0, Z0, Z0
-	MOVQ   CX, R8
 	VXORPS Z1, Z1, Z1
-	LEAQ   (R8)(DX*1), R9
 	VXORPS Z2, Z2, Z2
-	LEAQ   (R9)(DX*1), R10
 	VXORPS Z3, Z3, Z3
-	LEAQ   (R10)(DX*1), R11
-	MOVQ   x+40(FP), R12
-	MOVQ   blocks+8(FP), R14
-	MOVQ   BX, R13
+	MOVQ   x+48(FP), R11
+	MOVQ   blocks+8(FP), R13
+	MOVQ   CX, R10
+	MOVQ   BX, R12
+	LEAQ   (R10)(DX*4), R14
 
 block4:
-	VPMOVSXBD     (R8), Z5
-	VCVTDQ2PS     Z5, Z5
-	VMULPS        (R12), Z5, Z4
-	VPMOVSXBD     16(R8), Z5
-	VCVTDQ2PS     Z5, Z5
-	VFMADD231PS   64(R12), Z5, Z4
-	VBROADCASTSS  (R13), Z5
-	VFMADD231PS   Z5, Z4, Z0
-	ADDQ          $0x20, R8
-	VPMOVSXBD     (R9), Z5
-	VCVTDQ2PS     Z5, Z5
-	VMULPS        (R12), Z5, Z4
-	VPMOVSXBD     16(R9), Z5
-	VCVTDQ2PS     Z5, Z5
-	VFMADD231PS   64(R12), Z5, Z4
-	VBROADCASTSS  (R13)(DI*1), Z5
-	VFMADD231PS   Z5, Z4, Z1
-	ADDQ          $0x20, R9
-	VPMOVSXBD     (R10), Z5
-	VCVTDQ2PS     Z5, Z5
-	VMULPS        (R12), Z5, Z4
-	VPMOVSXBD     16(R10), Z5
-	VCVTDQ2PS     Z5, Z5
-	VFMADD231PS   64(R12), Z5, Z4
-	VBROADCASTSS  (R13)(DI*2), Z5
-	VFMADD231PS   Z5, Z4, Z2
-	ADDQ          $0x20, R10
-	VPMOVSXBD     (R11), Z5
-	VCVTDQ2PS     Z5, Z5
-	VMULPS        (R12), Z5, Z4
-	VPMOVSXBD     16(R11), Z5
-	VCVTDQ2PS     Z5, Z5
-	VFMADD231PS   64(R12), Z5, Z4
-	LEAQ          (DI)(DI*2), R15
-	VBROADCASTSS  (R13)(R15*1), Z5
-	VFMADD231PS   Z5, Z4, Z3
-	ADDQ          $0x20, R11
-	ADDQ          $0x04, R13
-	ADDQ          $0x00000080, R12
-	DECQ          R14
-	JNZ           block4
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
-	VPERMILPD     $0x01, X0, X4
-	VADDPS        X4, X0, X0
-	VPERMILPS     $0x01, X0, X4
-	VADDPS        X4, X0, X0
-	VMOVSS        X0, (SI)
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
-	VPERMILPD     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(SI)
-	VEXTRACTF64X4 $0x01, Z2, Y0
-	VADDPS        Y2, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
-	VPERMILPD     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(SI)
-	VEXTRACTF64X4 $0x01, Z3, Y0
-	VADDPS        Y3, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
-	VPERMILPD     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(SI)
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          $0x10, SI
-	SUBQ          $0x04, AX
-	JMP           rows4
+	PREFETCHT0       (R14)
+	PREFETCHT0       64(R14)
+	VMOVUPS          (R11), Z4
+	VMOVUPS          64(R11), Z5
+	VPMOVSXBD        (R10), Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z6
+	VPMOVSXBD        16(R10), Z7
+	VCVTDQ2PS        Z7, Z7
+	VFMADD231PS      Z5, Z7, Z6
+	VFMADD231PS.BCST (R12), Z6, Z0
+	VPMOVSXBD        (R10)(DX*1), Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z6
+	VPMOVSXBD        16(R10)(DX*1), Z7
+	VCVTDQ2PS        Z7, Z7
+	VFMADD231PS      Z5, Z7, Z6
+	VFMADD231PS.BCST (R12)(DI*1), Z6, Z1
+	VPMOVSXBD        (R10)(DX*2), Z7
+	VCVTDQ2PS        Z7, Z7
+	VMULPS           Z4, Z7, Z6
+	VPMOVSXBD        16(R10)(DX*2), Z7
+	VCVTDQ2PS        Z7, Z7
+	VFMADD231PS      Z5, Z7, Z6
+	VFMADD231PS.BCST (R12)(DI*2), Z6, Z2
+	VPMOVSXBD        (R10)(R8*1), Z6
+	VCVTDQ2PS        Z6, Z6
+	VMULPS           Z4, Z6, Z4
+	VPMOVSXBD        16(R10)(R8*1), Z6
+	VCVTDQ2PS        Z6, Z6
+	VFMADD231PS      Z5, Z6, Z4
+	VFMADD231PS.BCST (R12)(R9*1), Z4, Z3
+	ADDQ             $0x88, R14
+	ADDQ             $0x20, R10
+	ADDQ             $0x04, R12
+	ADDQ             $0x00000080, R11
+	DECQ             R13
+	JNZ              block4
+	VEXTRACTF64X4    $0x01, Z0, Y4
+	VADDPS           Y0, Y4, Y4
+	VEXTRACTF128     $0x01, Y4, X0
+	VADDPS           X4, X0, X0
+	VPERMILPD        $0x01, X0, X4
+	VADDPS           X4, X0, X0
+	VPERMILPS        $0x01, X0, X4
+	VADDPS           X4, X0, X0
+	VMOVSS           X0, (SI)
+	VEXTRACTF64X4    $0x01, Z1, Y0
+	VADDPS           Y1, Y0, Y0
+	VEXTRACTF128     $0x01, Y0, X1
+	VADDPS           X0, X1, X1
+	VPERMILPD        $0x01, X1, X0
+	VADDPS           X0, X1, X1
+	VPERMILPS        $0x01, X1, X0
+	VADDPS           X0, X1, X1
+	VMOVSS           X1, 4(SI)
+	VEXTRACTF64X4    $0x01, Z2, Y0
+	VADDPS           Y2, Y0, Y0
+	VEXTRACTF128     $0x01, Y0, X1
+	VADDPS           X0, X1, X1
+	VPERMILPD        $0x01, X1, X0
+	VADDPS           X0, X1, X1
+	VPERMILPS        $0x01, X1, X0
+	VADDPS           X0, X1, X1
+	VMOVSS           X1, 8(SI)
+	VEXTRACTF64X4    $0x01, Z3, Y0
+	VADDPS           Y3, Y0, Y0
+	VEXTRACTF128     $0x01, Y0, X1
+	VADDPS           X0, X1, X1
+	VPERMILPD        $0x01, X1, X0
+	VADDPS           X0, X1, X1
+	VPERMILPS        $0x01, X1, X0
+	VADDPS           X0, X1, X1
+	VMOVSS           X1, 12(SI)
+	LEAQ             (CX)(DX*4), CX
+	LEAQ             (BX)(DI*4), BX
+	ADDQ             $0x10, SI
+	SUBQ             $0x04, AX
+	JMP              rows4
 
 end4:
 rows1:
 	CMPQ   AX, $0x01
 	JLT    end1
 	VXORPS Z0, Z0, Z0
-	MOVQ   CX, R8
-	MOVQ   x+40(FP), R9
+	MOVQ   x+48(FP), R9
 	MOVQ   blocks+8(FP), R11
+	MOVQ   CX, R8
 	MOVQ   BX, R10
+	LEAQ   (R8)(DX*4), R12
 
 block1:
-	VPMOVSXBD     (R8), Z2
-	VCVTDQ2PS     Z2, Z2
-	VMULPS        (R9), Z2, Z1
-	VPMOVSXBD     16(R8), Z2
-	VCVTDQ2PS     Z2, Z2
-	VFMADD231PS   64(R9), Z2, Z1
-	VBROADCASTSS  (R10), Z2
-	VFMADD231PS   Z2, Z1, Z0
-	ADDQ          $0x20, R8
-	ADDQ          $0x04, R10
-	ADDQ          $0x00000080, R9
-	DECQ          R11
-	JNZ           block1
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDPS        X1, X0, X0
-	VPERMILPD     $0x01, X0, X1
-	VADDPS        X1, X0, X0
-	VPERMILPS     $0x01, X0, X1
-	VADDPS        X1, X0, X0
-	VMOVSS        X0, (SI)
-	ADDQ          DX, CX
-	ADDQ          DI, BX
-	ADDQ          $0x04, SI
-	SUBQ          $0x01, AX
-	JMP           rows1
+	PREFETCHT0       (R12)
+	VPMOVSXBD        (R8), Z2
+	VCVTDQ2PS        Z2, Z2
+	VMULPS           (R9), Z2, Z1
+	VPMOVSXBD        16(R8), Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      64(R9), Z2, Z1
+	VFMADD231PS.BCST (R10), Z1, Z0
+	ADDQ             $0x22, R12
+	ADDQ             $0x20, R8
+	ADDQ             $0x04, R10
+	ADDQ             $0x00000080, R9
+	DECQ             R11
+	JNZ              block1
+	VEXTRACTF64X4    $0x01, Z0, Y1
+	VADDPS           Y0, Y1, Y1
+	VEXTRACTF128     $0x01, Y1, X0
+	VADDPS           X1, X0, X0
+	VPERMILPD        $0x01, X0, X1
+	VADDPS           X1, X0, X0
+	VPERMILPS        $0x01, X0, X1
+	VADDPS           X1, X0, X0
+	VMOVSS           X0, (SI)
+	LEAQ             (CX)(DX*1), CX
+	LEAQ             (BX)(DI*1), BX
+	ADDQ             $0x04, SI
+	SUBQ             $0x01, AX
+	JMP              rows1
 
 end1:
 	VZEROUPPER
 	RET
 
-// func dotsNibblesAVX2(rows int, blocks int, codes *byte, ldc int, table *float32, scales *float32, x *float32, out *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·dotsNibblesAVX2(SB), NOSPLIT, $0-64
+// func dotsNibblesAVX2(rows int, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x *float32, out *float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·dotsNibblesAVX2(SB), NOSPLIT, $0-72
 	MOVQ    table+32(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -337,146 +322,144 @@ TEXT ·dotsNibblesAVX2(SB), NOSPLIT, $0-64
 	MOVQ    codes+16(FP), CX
 	MOVQ    ldc+24(FP), DX
 	MOVQ    scales+40(FP), BX
-	MOVQ    out+56(FP), SI
-	MOVQ    blocks+8(FP), DI
+	MOVQ    out+64(FP), SI
+	MOVQ    lds+48(FP), DI
 	SHLQ    $0x02, DI
+	LEAQ    (DX)(DX*2), R8
+	LEAQ    (DI)(DI*2), R9
 
 rows4:
 	CMPQ   AX, $0x04
 	JLT    end4
 	VXORPS Y2, Y2, Y2
-	MOVQ   CX, R8
 	VXORPS Y3, Y3, Y3
-	LEAQ   (R8)(DX*1), R9
 	VXORPS Y4, Y4, Y4
-	LEAQ   (R9)(DX*1), R10
 	VXORPS Y5, Y5, Y5
-	LEAQ   (R10)(DX*1), R11
-	MOVQ   x+48(FP), R12
-	MOVQ   blocks+8(FP), R14
-	MOVQ   BX, R13
+	MOVQ   x+56(FP), R11
+	MOVQ   blocks+8(FP), R13
+	MOVQ   CX, R10
+	MOVQ   BX, R12
+	LEAQ   (R10)(DX*4), R14
 
 block4:
-	VPMOVZXBD    (R8), Y7
+	PREFETCHT0   (R14)
+	VPMOVZXBD    (R10), Y7
 	VPERMPS      Y0, Y7, Y6
 	VPERMPS      Y1, Y7, Y8
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y8, Y6, Y7
-	VMULPS       (R12), Y7, Y6
-	VPMOVZXBD    8(R8), Y7
+	VMULPS       (R11), Y7, Y6
+	VPMOVZXBD    8(R10), Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  32(R12), Y7, Y6
-	VPMOVZXBD    (R8), Y7
+	VFMADD231PS  32(R11), Y7, Y6
+	VPMOVZXBD    (R10), Y7
 	VPSRLD       $0x04, Y7, Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  64(R12), Y7, Y6
-	VPMOVZXBD    8(R8), Y7
+	VFMADD231PS  64(R11), Y7, Y6
+	VPMOVZXBD    8(R10), Y7
 	VPSRLD       $0x04, Y7, Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  96(R12), Y7, Y6
-	VBROADCASTSS (R13), Y7
+	VFMADD231PS  96(R11), Y7, Y6
+	VBROADCASTSS (R12), Y7
 	VFMADD231PS  Y7, Y6, Y2
-	ADDQ         $0x10, R8
-	VPMOVZXBD    (R9), Y7
+	VPMOVZXBD    (R10)(DX*1), Y7
 	VPERMPS      Y0, Y7, Y6
 	VPERMPS      Y1, Y7, Y8
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y8, Y6, Y7
-	VMULPS       (R12), Y7, Y6
-	VPMOVZXBD    8(R9), Y7
+	VMULPS       (R11), Y7, Y6
+	VPMOVZXBD    8(R10)(DX*1), Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  32(R12), Y7, Y6
-	VPMOVZXBD    (R9), Y7
+	VFMADD231PS  32(R11), Y7, Y6
+	VPMOVZXBD    (R10)(DX*1), Y7
 	VPSRLD       $0x04, Y7, Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  64(R12), Y7, Y6
-	VPMOVZXBD    8(R9), Y7
+	VFMADD231PS  64(R11), Y7, Y6
+	VPMOVZXBD    8(R10)(DX*1), Y7
 	VPSRLD       $0x04, Y7, Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  96(R12), Y7, Y6
-	VBROADCASTSS (R13)(DI*1), Y7
+	VFMADD231PS  96(R11), Y7, Y6
+	VBROADCASTSS (R12)(DI*1), Y7
 	VFMADD231PS  Y7, Y6, Y3
-	ADDQ         $0x10, R9
-	VPMOVZXBD    (R10), Y7
+	VPMOVZXBD    (R10)(DX*2), Y7
 	VPERMPS      Y0, Y7, Y6
 	VPERMPS      Y1, Y7, Y8
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y8, Y6, Y7
-	VMULPS       (R12), Y7, Y6
-	VPMOVZXBD    8(R10), Y7
+	VMULPS       (R11), Y7, Y6
+	VPMOVZXBD    8(R10)(DX*2), Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  32(R12), Y7, Y6
-	VPMOVZXBD    (R10), Y7
+	VFMADD231PS  32(R11), Y7, Y6
+	VPMOVZXBD    (R10)(DX*2), Y7
 	VPSRLD       $0x04, Y7, Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  64(R12), Y7, Y6
-	VPMOVZXBD    8(R10), Y7
+	VFMADD231PS  64(R11), Y7, Y6
+	VPMOVZXBD    8(R10)(DX*2), Y7
 	VPSRLD       $0x04, Y7, Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  96(R12), Y7, Y6
-	VBROADCASTSS (R13)(DI*2), Y7
+	VFMADD231PS  96(R11), Y7, Y6
+	VBROADCASTSS (R12)(DI*2), Y7
 	VFMADD231PS  Y7, Y6, Y4
-	ADDQ         $0x10, R10
-	VPMOVZXBD    (R11), Y7
+	VPMOVZXBD    (R10)(R8*1), Y7
 	VPERMPS      Y0, Y7, Y6
 	VPERMPS      Y1, Y7, Y8
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y8, Y6, Y7
-	VMULPS       (R12), Y7, Y6
-	VPMOVZXBD    8(R11), Y7
+	VMULPS       (R11), Y7, Y6
+	VPMOVZXBD    8(R10)(R8*1), Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  32(R12), Y7, Y6
-	VPMOVZXBD    (R11), Y7
+	VFMADD231PS  32(R11), Y7, Y6
+	VPMOVZXBD    (R10)(R8*1), Y7
 	VPSRLD       $0x04, Y7, Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  64(R12), Y7, Y6
-	VPMOVZXBD    8(R11), Y7
+	VFMADD231PS  64(R11), Y7, Y6
+	VPMOVZXBD    8(R10)(R8*1), Y7
 	VPSRLD       $0x04, Y7, Y7
 	VPERMPS      Y0, Y7, Y8
 	VPERMPS      Y1, Y7, Y9
 	VPSLLD       $0x1c, Y7, Y7
 	VBLENDVPS    Y7, Y9, Y8, Y7
-	VFMADD231PS  96(R12), Y7, Y6
-	LEAQ         (DI)(DI*2), R15
-	VBROADCASTSS (R13)(R15*1), Y7
+	VFMADD231PS  96(R11), Y7, Y6
+	VBROADCASTSS (R12)(R9*1), Y7
 	VFMADD231PS  Y7, Y6, Y5
-	ADDQ         $0x10, R11
-	ADDQ         $0x04, R13
-	ADDQ         $0x00000080, R12
-	DECQ         R14
+	ADDQ         $0x48, R14
+	ADDQ         $0x10, R10
+	ADDQ         $0x04, R12
+	ADDQ         $0x00000080, R11
+	DECQ         R13
 	JNZ          block4
 	VEXTRACTF128 $0x01, Y2, X6
 	VADDPS       X2, X6, X6
@@ -506,14 +489,8 @@ block4:
 	VPERMILPS    $0x01, X2, X3
 	VADDPS       X3, X2, X2
 	VMOVSS       X2, 12(SI)
-	ADDQ         DX, CX
-	ADDQ         DI, BX
-	ADDQ         DX, CX
-	ADDQ         DI, BX
-	ADDQ         DX, CX
-	ADDQ         DI, BX
-	ADDQ         DX, CX
-	ADDQ         DI, BX
+	LEAQ         (CX)(DX*4), CX
+	LEAQ         (BX)(DI*4), BX
 	ADDQ         $0x10, SI
 	SUBQ         $0x04, AX
 	JMP          rows4
@@ -523,12 +500,14 @@ rows1:
 	CMPQ   AX, $0x01
 	JLT    end1
 	VXORPS Y2, Y2, Y2
-	MOVQ   CX, R8
-	MOVQ   x+48(FP), R9
+	MOVQ   x+56(FP), R9
 	MOVQ   blocks+8(FP), R11
+	MOVQ   CX, R8
 	MOVQ   BX, R10
+	LEAQ   (R8)(DX*4), R12
 
 block1:
+	PREFETCHT0   (R12)
 	VPMOVZXBD    (R8), Y4
 	VPERMPS      Y0, Y4, Y3
 	VPERMPS      Y1, Y4, Y5
@@ -557,6 +536,7 @@ block1:
 	VFMADD231PS  96(R9), Y4, Y3
 	VBROADCASTSS (R10), Y4
 	VFMADD231PS  Y4, Y3, Y2
+	ADDQ         $0x12, R12
 	ADDQ         $0x10, R8
 	ADDQ         $0x04, R10
 	ADDQ         $0x00000080, R9
@@ -569,8 +549,8 @@ block1:
 	VPERMILPS    $0x01, X3, X2
 	VADDPS       X2, X3, X3
 	VMOVSS       X3, (SI)
-	ADDQ         DX, CX
-	ADDQ         DI, BX
+	LEAQ         (CX)(DX*1), CX
+	LEAQ         (BX)(DI*1), BX
 	ADDQ         $0x04, SI
 	SUBQ         $0x01, AX
 	JMP          rows1
@@ -579,97 +559,96 @@ end1:
 	VZEROUPPER
 	RET
 
-// func dotsBytesAVX2(rows int, blocks int, codes *byte, ldc int, scales *float32, x *float32, out *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·dotsBytesAVX2(SB), NOSPLIT, $0-56
+// func dotsBytesAVX2(rows int, blocks int, codes *byte, ldc int, scales *float32, lds int, x *float32, out *float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·dotsBytesAVX2(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), AX
 	MOVQ codes+16(FP), CX
 	MOVQ ldc+24(FP), DX
 	MOVQ scales+32(FP), BX
-	MOVQ out+48(FP), SI
-	MOVQ blocks+8(FP), DI
+	MOVQ out+56(FP), SI
+	MOVQ lds+40(FP), DI
 	SHLQ $0x02, DI
+	LEAQ (DX)(DX*2), R8
+	LEAQ (DI)(DI*2), R9
 
 rows4:
 	CMPQ   AX, $0x04
 	JLT    end4
 	VXORPS Y0, Y0, Y0
-	MOVQ   CX, R8
 	VXORPS Y1, Y1, Y1
-	LEAQ   (R8)(DX*1), R9
 	VXORPS Y2, Y2, Y2
-	LEAQ   (R9)(DX*1), R10
 	VXORPS Y3, Y3, Y3
-	LEAQ   (R10)(DX*1), R11
-	MOVQ   x+40(FP), R12
-	MOVQ   blocks+8(FP), R14
-	MOVQ   BX, R13
+	MOVQ   x+48(FP), R11
+	MOVQ   blocks+8(FP), R13
+	MOVQ   CX, R10
+	MOVQ   BX, R12
+	LEAQ   (R10)(DX*4), R14
 
 block4:
-	VPMOVSXBD    (R8), Y5
-	VCVTDQ2PS    Y5, Y5
-	VMULPS       (R12), Y5, Y4
-	VPMOVSXBD    8(R8), Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  32(R12), Y5, Y4
-	VPMOVSXBD    16(R8), Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  64(R12), Y5, Y4
-	VPMOVSXBD    24(R8), Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  96(R12), Y5, Y4
-	VBROADCASTSS (R13), Y5
-	VFMADD231PS  Y5, Y4, Y0
-	ADDQ         $0x20, R8
-	VPMOVSXBD    (R9), Y5
-	VCVTDQ2PS    Y5, Y5
-	VMULPS       (R12), Y5, Y4
-	VPMOVSXBD    8(R9), Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  32(R12), Y5, Y4
-	VPMOVSXBD    16(R9), Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  64(R12), Y5, Y4
-	VPMOVSXBD    24(R9), Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  96(R12), Y5, Y4
-	VBROADCASTSS (R13)(DI*1), Y5
-	VFMADD231PS  Y5, Y4, Y1
-	ADDQ         $0x20, R9
+	PREFETCHT0   (R14)
+	PREFETCHT0   64(R14)
 	VPMOVSXBD    (R10), Y5
 	VCVTDQ2PS    Y5, Y5
-	VMULPS       (R12), Y5, Y4
+	VMULPS       (R11), Y5, Y4
 	VPMOVSXBD    8(R10), Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  32(R12), Y5, Y4
+	VFMADD231PS  32(R11), Y5, Y4
 	VPMOVSXBD    16(R10), Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  64(R12), Y5, Y4
+	VFMADD231PS  64(R11), Y5, Y4
 	VPMOVSXBD    24(R10), Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  96(R12), Y5, Y4
-	VBROADCASTSS (R13)(DI*2), Y5
+	VFMADD231PS  96(R11), Y5, Y4
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y5, Y4, Y0
+	VPMOVSXBD    (R10)(DX*1), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       (R11), Y5, Y4
+	VPMOVSXBD    8(R10)(DX*1), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  32(R11), Y5, Y4
+	VPMOVSXBD    16(R10)(DX*1), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  64(R11), Y5, Y4
+	VPMOVSXBD    24(R10)(DX*1), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  96(R11), Y5, Y4
+	VBROADCASTSS (R12)(DI*1), Y5
+	VFMADD231PS  Y5, Y4, Y1
+	VPMOVSXBD    (R10)(DX*2), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       (R11), Y5, Y4
+	VPMOVSXBD    8(R10)(DX*2), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  32(R11), Y5, Y4
+	VPMOVSXBD    16(R10)(DX*2), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  64(R11), Y5, Y4
+	VPMOVSXBD    24(R10)(DX*2), Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  96(R11), Y5, Y4
+	VBROADCASTSS (R12)(DI*2), Y5
 	VFMADD231PS  Y5, Y4, Y2
-	ADDQ         $0x20, R10
-	VPMOVSXBD    (R11), Y5
+	VPMOVSXBD    (R10)(R8*1), Y5
 	VCVTDQ2PS    Y5, Y5
-	VMULPS       (R12), Y5, Y4
-	VPMOVSXBD    8(R11), Y5
+	VMULPS       (R11), Y5, Y4
+	VPMOVSXBD    8(R10)(R8*1), Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  32(R12), Y5, Y4
-	VPMOVSXBD    16(R11), Y5
+	VFMADD231PS  32(R11), Y5, Y4
+	VPMOVSXBD    16(R10)(R8*1), Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  64(R12), Y5, Y4
-	VPMOVSXBD    24(R11), Y5
+	VFMADD231PS  64(R11), Y5, Y4
+	VPMOVSXBD    24(R10)(R8*1), Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  96(R12), Y5, Y4
-	LEAQ         (DI)(DI*2), R15
-	VBROADCASTSS (R13)(R15*1), Y5
+	VFMADD231PS  96(R11), Y5, Y4
+	VBROADCASTSS (R12)(R9*1), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	ADDQ         $0x20, R11
-	ADDQ         $0x04, R13
-	ADDQ         $0x00000080, R12
-	DECQ         R14
+	ADDQ         $0x88, R14
+	ADDQ         $0x20, R10
+	ADDQ         $0x04, R12
+	ADDQ         $0x00000080, R11
+	DECQ         R13
 	JNZ          block4
 	VEXTRACTF128 $0x01, Y0, X4
 	VADDPS       X0, X4, X4
@@ -699,14 +678,8 @@ block4:
 	VPERMILPS    $0x01, X0, X1
 	VADDPS       X1, X0, X0
 	VMOVSS       X0, 12(SI)
-	ADDQ         DX, CX
-	ADDQ         DI, BX
-	ADDQ         DX, CX
-	ADDQ         DI, BX
-	ADDQ         DX, CX
-	ADDQ         DI, BX
-	ADDQ         DX, CX
-	ADDQ         DI, BX
+	LEAQ         (CX)(DX*4), CX
+	LEAQ         (BX)(DI*4), BX
 	ADDQ         $0x10, SI
 	SUBQ         $0x04, AX
 	JMP          rows4
@@ -716,12 +689,14 @@ rows1:
 	CMPQ   AX, $0x01
 	JLT    end1
 	VXORPS Y0, Y0, Y0
-	MOVQ   CX, R8
-	MOVQ   x+40(FP), R9
+	MOVQ   x+48(FP), R9
 	MOVQ   blocks+8(FP), R11
+	MOVQ   CX, R8
 	MOVQ   BX, R10
+	LEAQ   (R8)(DX*4), R12
 
 block1:
+	PREFETCHT0   (R12)
 	VPMOVSXBD    (R8), Y2
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (R9), Y2, Y1
@@ -736,6 +711,7 @@ block1:
 	VFMADD231PS  96(R9), Y2, Y1
 	VBROADCASTSS (R10), Y2
 	VFMADD231PS  Y2, Y1, Y0
+	ADDQ         $0x22, R12
 	ADDQ         $0x20, R8
 	ADDQ         $0x04, R10
 	ADDQ         $0x00000080, R9
@@ -748,8 +724,8 @@ block1:
 	VPERMILPS    $0x01, X1, X0
 	VADDPS       X0, X1, X1
 	VMOVSS       X1, (SI)
-	ADDQ         DX, CX
-	ADDQ         DI, BX
+	LEAQ         (CX)(DX*1), CX
+	LEAQ         (BX)(DI*1), BX
 	ADDQ         $0x04, SI
 	SUBQ         $0x01, AX
 	JMP          rows1
@@ -895,5 +871,31 @@ block:
 	ADDQ         $0x00000080, CX
 	DECQ         AX
 	JNZ          block
+	VZEROUPPER
+	RET
+
+// func scalesOfRowsAVX2(rows int, n int, from *byte, ld int, dst *float32)
+// Requires: AVX, F16C
+TEXT ·scalesOfRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ rows+0(FP), AX
+	MOVQ n+8(FP), CX
+	MOVQ from+16(FP), DX
+	MOVQ ld+24(FP), BX
+	MOVQ dst+32(FP), SI
+
+row:
+	MOVQ DX, DI
+	MOVQ CX, R8
+
+some:
+	VCVTPH2PS (DI), Y0
+	VMOVUPS   Y0, (SI)
+	ADDQ      $0x10, DI
+	ADDQ      $0x20, SI
+	SUBQ      $0x08, R8
+	JNZ       some
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       row
 	VZEROUPPER
 	RET

@@ -5,17 +5,22 @@ package simd
 // dotsNibblesNEON is PackedDots.
 //
 //go:noescape
-func dotsNibblesNEON(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32)
+func dotsNibblesNEON(rows, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x, out *float32)
 
 // dotsBytesNEON is PackedDots.
 //
 //go:noescape
-func dotsBytesNEON(rows, blocks int, codes *byte, ldc int, scales, x, out *float32)
+func dotsBytesNEON(rows, blocks int, codes *byte, ldc int, scales *float32, lds int, x, out *float32)
 
 // widenNibblesNEON is PackedWiden.
 //
 //go:noescape
 func widenNibblesNEON(blocks int, dst *float32, codes *byte, table *float32, scales *float32)
+
+// scalesOfRowsNEON is PackedScales.
+//
+//go:noescape
+func scalesOfRowsNEON(rows, n int, from *byte, ld int, dst *float32)
 
 // widenBytesNEON is PackedWiden.
 //

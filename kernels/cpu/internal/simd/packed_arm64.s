@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func dotsNibblesNEON(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32)
-TEXT ·dotsNibblesNEON(SB), NOSPLIT, $0-64
+// func dotsNibblesNEON(rows, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x, out *float32)
+TEXT ·dotsNibblesNEON(SB), NOSPLIT, $0-72
 	MOVD $numbers<>(SB), R0
 	MOVD table+32(FP), R1
 	WORD $0x3dc01020 // ldr q0, [x1, #64]
@@ -16,9 +16,9 @@ TEXT ·dotsNibblesNEON(SB), NOSPLIT, $0-64
 	MOVD codes+16(FP), R1
 	MOVD ldc+24(FP), R2
 	MOVD scales+40(FP), R3
-	MOVD blocks+8(FP), R4
+	MOVD lds+48(FP), R4
 	LSL $2, R4, R4
-	MOVD out+56(FP), R5
+	MOVD out+64(FP), R5
 
 rows4:
 	CMP $4, R0
@@ -37,7 +37,7 @@ rows4:
 	ADD R4, R9, R11
 	ADD R2, R10, R12
 	ADD R4, R11, R13
-	MOVD x+48(FP), R14
+	MOVD x+56(FP), R14
 	MOVD blocks+8(FP), R15
 
 block4:
@@ -240,7 +240,7 @@ rows1:
 	MOVD R3, R3
 	ADD R2, R1, R6
 	ADD R4, R3, R7
-	MOVD x+48(FP), R8
+	MOVD x+56(FP), R8
 	MOVD blocks+8(FP), R9
 
 block1:
@@ -307,15 +307,15 @@ block1:
 end1:
 	RET
 
-// func dotsBytesNEON(rows, blocks int, codes *byte, ldc int, scales, x, out *float32)
-TEXT ·dotsBytesNEON(SB), NOSPLIT, $0-56
+// func dotsBytesNEON(rows, blocks int, codes *byte, ldc int, scales *float32, lds int, x, out *float32)
+TEXT ·dotsBytesNEON(SB), NOSPLIT, $0-64
 	MOVD rows+0(FP), R0
 	MOVD codes+16(FP), R1
 	MOVD ldc+24(FP), R2
 	MOVD scales+32(FP), R3
-	MOVD blocks+8(FP), R4
+	MOVD lds+40(FP), R4
 	LSL $2, R4, R4
-	MOVD out+48(FP), R5
+	MOVD out+56(FP), R5
 
 rows4:
 	CMP $4, R0
@@ -334,7 +334,7 @@ rows4:
 	ADD R4, R9, R11
 	ADD R2, R10, R12
 	ADD R4, R11, R13
-	MOVD x+40(FP), R14
+	MOVD x+48(FP), R14
 	MOVD blocks+8(FP), R15
 
 block4:
@@ -513,7 +513,7 @@ rows1:
 	MOVD R3, R3
 	ADD R2, R1, R6
 	ADD R4, R3, R7
-	MOVD x+40(FP), R8
+	MOVD x+48(FP), R8
 	MOVD blocks+8(FP), R9
 
 block1:
@@ -640,6 +640,34 @@ block:
 	ADD $128, R1, R1
 	SUBS $1, R0
 	BNE block
+	RET
+
+// func scalesOfRowsNEON(rows, n int, from *byte, ld int, dst *float32)
+TEXT ·scalesOfRowsNEON(SB), NOSPLIT, $0-40
+	MOVD rows+0(FP), R0
+	MOVD n+8(FP), R1
+	MOVD from+16(FP), R2
+	MOVD ld+24(FP), R3
+	MOVD dst+32(FP), R4
+
+row:
+	MOVD R2, R5
+	MOVD R1, R6
+
+some:
+	WORD $0x3dc000a0 // ldr q0, [x5, #0]
+	WORD $0x0e217801 // fcvtl v1.4s, v0.4h
+	WORD $0x4e217800 // fcvtl2 v0.4s, v0.8h
+	WORD $0x3d800081 // str q1, [x4, #0]
+	WORD $0x3d800480 // str q0, [x4, #16]
+	ADD $16, R5, R5
+	ADD $32, R4, R4
+	SUB $8, R6, R6
+	CMP $8, R6
+	BGE some
+	ADD R3, R2, R2
+	SUBS $1, R0
+	BNE row
 	RET
 
 // func widenBytesNEON(blocks int, dst *float32, codes *byte, scales *float32)

@@ -168,12 +168,12 @@ func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	}
 }
 
-func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales, x, out *float32) {
+func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales *float32, lds int, x, out *float32) {
 	switch {
 	case active == AVX512:
-		dotsBytesAVX512(rows, blocks, codes, ldc, scales, x, out)
+		dotsBytesAVX512(rows, blocks, codes, ldc, scales, lds, x, out)
 	default:
-		dotsBytesAVX2(rows, blocks, codes, ldc, scales, x, out)
+		dotsBytesAVX2(rows, blocks, codes, ldc, scales, lds, x, out)
 	}
 }
 
@@ -186,12 +186,12 @@ func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	}
 }
 
-func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32) {
+func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x, out *float32) {
 	switch {
 	case active == AVX512:
-		dotsNibblesAVX512(rows, blocks, codes, ldc, table, scales, x, out)
+		dotsNibblesAVX512(rows, blocks, codes, ldc, table, scales, lds, x, out)
 	default:
-		dotsNibblesAVX2(rows, blocks, codes, ldc, table, scales, x, out)
+		dotsNibblesAVX2(rows, blocks, codes, ldc, table, scales, lds, x, out)
 	}
 }
 
@@ -683,6 +683,10 @@ func scaledExpVector[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 	default:
 		scaledExpAVX2F64(n, pointer64(y), pointer64(x), float64(lse), float64(scale), float64(less))
 	}
+}
+
+func scalesOfRowsVector(rows, n int, from *byte, ld int, dst *float32) {
+	scalesOfRowsAVX2(rows, n, from, ld, dst)
 }
 
 func selectPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {

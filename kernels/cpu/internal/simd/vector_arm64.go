@@ -111,16 +111,16 @@ func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	dotsBFloat16NEON(rows, n, a, lda, b, out)
 }
 
-func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales, x, out *float32) {
-	dotsBytesNEON(rows, blocks, codes, ldc, scales, x, out)
+func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales *float32, lds int, x, out *float32) {
+	dotsBytesNEON(rows, blocks, codes, ldc, scales, lds, x, out)
 }
 
 func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	dotsFloat16NEON(rows, n, a, lda, b, out)
 }
 
-func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32) {
-	dotsNibblesNEON(rows, blocks, codes, ldc, table, scales, x, out)
+func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x, out *float32) {
+	dotsNibblesNEON(rows, blocks, codes, ldc, table, scales, lds, x, out)
 }
 
 func dotsWithOneVector[T kernels.Float](rows, n int, a *T, lda int, b, out *T) {
@@ -455,6 +455,10 @@ func scaledExpVector[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 	default:
 		scaledExpNEONF64(n, pointer64(y), pointer64(x), float64(lse), float64(scale), float64(less))
 	}
+}
+
+func scalesOfRowsVector(rows, n int, from *byte, ld int, dst *float32) {
+	scalesOfRowsNEON(rows, n, from, ld, dst)
 }
 
 func selectPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {

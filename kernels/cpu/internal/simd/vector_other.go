@@ -63,7 +63,7 @@ func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	panic(unreachable)
 }
 
-func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales, x, out *float32) {
+func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales *float32, lds int, x, out *float32) {
 	panic(unreachable)
 }
 
@@ -71,7 +71,7 @@ func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	panic(unreachable)
 }
 
-func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32) {
+func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x, out *float32) {
 	panic(unreachable)
 }
 
@@ -224,6 +224,10 @@ func scaleRowsVector[T kernels.Float](rows, n int, dst *T, ldd int, src *T, lds 
 }
 
 func scaledExpVector[T kernels.Float](n int, y, x *T, lse, scale, less T) {
+	panic(unreachable)
+}
+
+func scalesOfRowsVector(rows, n int, from *byte, ld int, dst *float32) {
 	panic(unreachable)
 }
 

@@ -26,7 +26,7 @@ var families = map[string]func(){
 		each(finite)
 	},
 	"half":    func() { eachHalf(halfDots); eachHalf(halfCombine) },
-	"packed":  func() { eachCode(dotsPacked); eachCode(widenPacked) },
+	"packed":  func() { eachCode(dotsPacked); eachCode(widenPacked); scalesOfRows(target{}) },
 	"dropout": func() { philox(target{avx512: true}); philox(target{}); each(keep) },
 	"peak":    func() { each(peak) },
 

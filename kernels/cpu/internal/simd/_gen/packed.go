@@ -66,55 +66,69 @@ func eachCode(kernel func(target, code)) {
 	}
 }
 
-// dotsPacked takes four rows at once: their sums do not wait for each other.
+// dotsPacked takes four rows at once: their sums do not wait for each other, and an element of x is
+// loaded once for all. It asks for the rows behind them meanwhile, for the processor expects none
+// of four rows that are read side by side.
 func dotsPacked(t target, c code) {
-	t.untyped("dots"+c.name, "(rows, blocks int, codes *byte, ldc int, "+c.parameters+"scales, x, out *float32)", "is PackedDots.")
+	t.untyped("dots"+c.name, "(rows, blocks int, codes *byte, ldc int, "+c.parameters+"scales *float32, lds int, x, out *float32)", "is PackedDots.")
 	vector := c.open(t)
 	rows, codes, ldc, scales, out := integer("rows"), integer("codes"), integer("ldc"), integer("scales"), integer("out")
-	lds := integer("blocks")
-	SHLQ(Imm(2), lds)
+	lds := t.stride("lds")
+	const most = 4
+	// The rows at a pointer, as operands.
+	rowsAt := func(stride reg.GPVirtual) func(at reg.Register, row int) Mem {
+		thrice := GP64()
+		LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, thrice)
+		return func(at reg.Register, row int) Mem {
+			return []Mem{{Base: at}, {Base: at, Index: stride, Scale: 1}, {Base: at, Index: stride, Scale: 2}, {Base: at, Index: thrice, Scale: 1}}[row]
+		}
+	}
+	codesOf, scalesOf := rowsAt(ldc), rowsAt(lds)
 	vectors := blockElements / t.lanes()
 	block := func(height int) {
 		label := func(name string) string { return fmt.Sprintf("%s%d", name, height) }
 		Label(label("rows"))
 		CMPQ(rows, Imm(uint64(height)))
 		JLT(LabelRef(label("end")))
-		at, sums := make([]reg.GPVirtual, height), make([]reg.VecVirtual, height)
-		for i := range at {
-			at[i], sums[i] = GP64(), t.zeros()
-			if i == 0 {
-				MOVQ(codes, at[0])
-			} else {
-				LEAQ(Mem{Base: at[i-1], Index: ldc, Scale: 1}, at[i])
-			}
+		sums := make([]reg.VecVirtual, height)
+		for i := range sums {
+			sums[i] = t.zeros()
 		}
-		x, scale, n := integer("x"), GP64(), integer("blocks")
+		at, x, scale, n, next := GP64(), integer("x"), GP64(), integer("blocks"), GP64()
+		MOVQ(codes, at)
 		MOVQ(scales, scale)
+		LEAQ(Mem{Base: at, Index: ldc, Scale: most}, next)
 		Label(label("block"))
-		for r, sum := range sums {
-			total, y, factor := t.vector(), t.vector(), t.vector()
-			for i := range vectors {
-				vector(Mem{Base: at[r]}, i, y)
-				if i == 0 {
-					t.mul(Mem{Base: x}, y, total)
-				} else {
-					t.fma(Mem{Base: x, Disp: i * t.bytes()}, y, total)
-				}
-			}
-			if r == 0 {
-				t.broadcast(Mem{Base: scale}, factor)
-			} else {
-				row := GP64()
-				if r == 3 {
-					LEAQ(Mem{Base: lds, Index: lds, Scale: 2}, row)
-					t.broadcast(Mem{Base: scale, Index: row, Scale: 1}, factor)
-				} else {
-					t.broadcast(Mem{Base: scale, Index: lds, Scale: uint8(r)}, factor)
-				}
-			}
-			t.fma(factor, total, sum)
-			ADDQ(Imm(uint64(c.bytes)), at[r])
+		for line := 0; line < height*c.bytes; line += 64 {
+			PREFETCHT0(Mem{Base: next, Disp: line})
 		}
+		numbers := make([]Op, vectors)
+		for i := range numbers {
+			numbers[i] = Mem{Base: x, Disp: i * t.bytes()}
+			if t.avx512 && height > 1 {
+				numbers[i] = t.moved(numbers[i])
+			}
+		}
+		for r, sum := range sums {
+			total, y := t.vector(), t.vector()
+			for i := range vectors {
+				vector(codesOf(at, r), i, y)
+				if i == 0 {
+					t.mul(numbers[i], y, total)
+				} else {
+					t.fma(numbers[i], y, total)
+				}
+			}
+			if t.avx512 {
+				VFMADD231PS_BCST(scalesOf(scale, r), total, sum)
+			} else {
+				factor := t.vector()
+				t.broadcast(scalesOf(scale, r), factor)
+				t.fma(factor, total, sum)
+			}
+		}
+		ADDQ(Imm(uint64(height*(c.bytes+scaleBytes))), next)
+		ADDQ(Imm(uint64(c.bytes)), at)
 		ADDQ(Imm(4), scale)
 		ADDQ(U32(blockElements*4), x)
 		DECQ(n)
@@ -122,17 +136,40 @@ func dotsPacked(t target, c code) {
 		for r, sum := range sums {
 			t.storeScalar(t.reduce(sum, t.add), Mem{Base: out, Disp: r * t.size()})
 		}
-		for range height {
-			ADDQ(ldc, codes)
-			ADDQ(lds, scales)
-		}
+		LEAQ(Mem{Base: codes, Index: ldc, Scale: uint8(height)}, codes)
+		LEAQ(Mem{Base: scales, Index: lds, Scale: uint8(height)}, scales)
 		ADDQ(Imm(uint64(height*t.size())), out)
 		SUBQ(Imm(uint64(height)), rows)
 		JMP(LabelRef(label("rows")))
 		Label(label("end"))
 	}
-	block(4)
+	block(most)
 	block(1)
+	ret()
+}
+
+// scaleBytes is what the scale of a block takes in a row.
+const scaleBytes = 2
+
+// scalesOfRows widens eight scales at a time.
+func scalesOfRows(t target) {
+	t.untyped("scalesOfRows", "(rows, n int, from *byte, ld int, dst *float32)", "is PackedScales.")
+	rows, n, from, ld, dst := integer("rows"), integer("n"), integer("from"), integer("ld"), integer("dst")
+	const together = 8
+	Label("row")
+	at, left, y := GP64(), GP64(), YMM()
+	MOVQ(from, at)
+	MOVQ(n, left)
+	Label("some")
+	VCVTPH2PS(Mem{Base: at}, y)
+	VMOVUPS(y, Mem{Base: dst})
+	ADDQ(Imm(together*halfBytes), at)
+	ADDQ(Imm(together*4), dst)
+	SUBQ(Imm(together), left)
+	JNZ(LabelRef("some"))
+	ADDQ(ld, from)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
 	ret()
 }
 

@@ -57,9 +57,10 @@ var Families = map[string][]Kernel{
 		{"combineFloat16", halfCombineParameters, false, "is HalfCombine of whole vectors.", halfCombine((*kernel).widenFloat16)},
 	},
 	"packed": {
-		plain("dotsNibbles", "(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32)", "is PackedDots.", dotsPacked(nibbles)),
-		plain("dotsBytes", "(rows, blocks int, codes *byte, ldc int, scales, x, out *float32)", "is PackedDots.", dotsPacked(signed)),
+		plain("dotsNibbles", "(rows, blocks int, codes *byte, ldc int, table *float32, scales *float32, lds int, x, out *float32)", "is PackedDots.", dotsPacked(nibbles)),
+		plain("dotsBytes", "(rows, blocks int, codes *byte, ldc int, scales *float32, lds int, x, out *float32)", "is PackedDots.", dotsPacked(signed)),
 		plain("widenNibbles", "(blocks int, dst *float32, codes *byte, table *float32, scales *float32)", "is PackedWiden.", widenPacked(nibbles)),
+		plain("scalesOfRows", "(rows, n int, from *byte, ld int, dst *float32)", "is PackedScales.", scalesOfRows),
 		plain("widenBytes", "(blocks int, dst *float32, codes *byte, scales *float32)", "is PackedWiden.", widenPacked(signed)),
 	},
 	"dropout": {

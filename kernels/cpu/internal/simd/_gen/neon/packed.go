@@ -53,7 +53,7 @@ var signed = code{blockElements, func(k *kernel) func(gp, int) [4]vec {
 func dotsPacked(c code) func(*kernel) {
 	return func(k *kernel) {
 		vectors := c.open(k)
-		rows, codes, ldc, scales, lds, out := k.integer("rows"), k.integer("codes"), k.integer("ldc"), k.integer("scales"), k.elements("blocks"), k.integer("out")
+		rows, codes, ldc, scales, lds, out := k.integer("rows"), k.integer("codes"), k.integer("ldc"), k.integer("scales"), k.elements("lds"), k.integer("out")
 		for _, height := range []int{4, 1} {
 			label := func(name string) string { return fmt.Sprintf("%s%d", name, height) }
 			k.label(label("rows"))
@@ -128,4 +128,24 @@ func widenPacked(c code) func(*kernel) {
 		k.increase(dst, blockElements*k.size())
 		k.countDown(n, "block")
 	}
+}
+
+// scalesOfRows widens eight scales at a time.
+func scalesOfRows(k *kernel) {
+	rows, n, from, ld, dst := k.integer("rows"), k.integer("n"), k.integer("from"), k.integer("ld"), k.integer("dst")
+	k.label("row")
+	at, left := k.gp(), k.gp()
+	k.move(at, from)
+	k.move(left, n)
+	k.label("some")
+	low, high := k.widenFloat16(k.load(at, 0))
+	k.store(low, dst, 0)
+	k.store(high, dst, bytes)
+	k.increase(at, bytes)
+	k.increase(dst, 2*bytes)
+	k.decrease(left, halves)
+	k.compareWith(left, halves)
+	k.branch(greatEqual, "some")
+	k.plus(from, from, ld)
+	k.countDown(rows, "row")
 }
