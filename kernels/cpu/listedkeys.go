@@ -11,8 +11,9 @@ var _ kernels.ListedKernels = (*Backend)(nil)
 
 // ListedForward computes O and, where out has room for it, the logsumexp.
 //
-// A task is a query: its group's heads are the rows of both products. The keys and values on its
-// list are brought together, so many at a time, and the softmax goes on from one lot to the next.
+// A task is a query: its group's heads are the rows of both products, which read the keys and
+// values on its list where they lie. The list is taken so many keys at a time, and the softmax goes
+// on from one lot to the next.
 func (b *Backend) ListedForward(a *kernels.ListedAttention, out kernels.AttentionOutputs) (err error) {
 	const kernel = "listed attention forward"
 	defer catch(kernel, &err)
@@ -45,6 +46,7 @@ func (b *Backend) ListedBackward(a *kernels.ListedAttention, g kernels.Attention
 type listed[T kernels.Float] struct {
 	*kernels.ListedAttention
 	indices        []int64 // of all lists
+	full           bool    // no list has a −1
 	group          int     // query heads of a key head
 	queries, n     int     // of a sequence, and of a list
 	d, dv          int
@@ -53,7 +55,7 @@ type listed[T kernels.Float] struct {
 	batch, kvHeads int
 }
 
-// lot is how many keys are brought together at a time.
+// lot is how many keys of a list are taken at a time.
 const lot = 256
 
 func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention) (*listed[T], error) {
@@ -62,8 +64,39 @@ func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention) (*lis
 		scale: T(a.Plain().EffectiveScale())}
 	p.group = q[1] / max(1, k[1])
 	p.dWide, p.dvWide = roundUp(p.d, simd.Lanes[T]()), roundUp(p.dv, simd.Lanes[T]())
-	p.indices = make([]int64, a.Lists.Elements())
-	return p, readIndices(p.indices, kernel, "lists", a.Lists, k[2], func(i int) bool { return i == -1 })
+	p.indices, p.full = make([]int64, a.Lists.Elements()), true
+	return p, readIndices(p.indices, kernel, "lists", a.Lists, k[2], func(i int) bool {
+		p.full = p.full && i != -1
+		return i == -1
+	})
+}
+
+// rowsOf are the keys or the values of all heads: where they lie if they are whole vectors, and
+// otherwise copies whose columns behind a head's are zero.
+func (p *listed[T]) rowsOf(b *Backend, w *workspace, t kernels.Tensor, d, wide int) func(batch, head int) rows[T] {
+	if d == wide {
+		return func(batch, head int) rows[T] { return matrix[T](t, p.keyBatch(batch), head, 0) }
+	}
+	length, heads := t.Shape[2], t.Shape[0]*p.kvHeads
+	all := take[T](w, heads*length*wide)
+	of := func(n int) []T { return all[n*length*wide:][:length*wide] }
+	b.each(heads, elementFLOPs*float64(len(all)), func(n int) {
+		copyRows(of(n), matrix[T](t, n/p.kvHeads, n%p.kvHeads, 0), length, d, wide)
+	})
+	return func(batch, head int) rows[T] { return rows[T]{of(p.keyBatch(batch)*p.kvHeads + head), wide} }
+}
+
+// keysAndValues are those of a batch item's head.
+func (p *listed[T]) keysAndValues(b *Backend) (of func(batch, head int) (keys, values rows[T]), memory *workspace) {
+	copied := func(t kernels.Tensor, d, wide int) int {
+		if d == wide {
+			return 0
+		}
+		return bytesFor[T](t.Elements() / d * wide)
+	}
+	memory = newWorkspace(copied(p.K, p.d, p.dWide) + copied(p.V, p.dv, p.dvWide))
+	keys, values := p.rowsOf(b, memory, p.K, p.d, p.dWide), p.rowsOf(b, memory, p.V, p.dv, p.dvWide)
+	return func(batch, head int) (rows[T], rows[T]) { return keys(batch, head), values(batch, head) }, memory
 }
 
 // list is that of a query.
@@ -86,59 +119,26 @@ func (p *listed[T]) flops() float64 {
 	return 2 * float64(p.batch*p.kvHeads*p.group*p.queries) * float64(p.n*(p.d+p.dv))
 }
 
-// lotOf is some of a query's keys, brought together.
-type lotOf[T kernels.Float] struct {
-	memory       *workspace
-	chosen       []int
-	keys, values rows[T] // columns behind the head's are zero
-	kT, vT       []T     // panels of these
-}
+// lotOf is some of a list's keys.
+type lotOf struct{ chosen, memory []int64 }
 
-func newLot[T kernels.Float](p *listed[T]) *lotOf[T] {
-	l := &lotOf[T]{chosen: make([]int, 0, lot)}
-	l.memory = newWorkspace(bytesFor[T](lot*p.dWide) + bytesFor[T](lot*p.dvWide) + bytesFor[T](lot*p.d) + bytesFor[T](lot*p.dv))
-	l.keys, l.values = rows[T]{take[T](l.memory, lot*p.dWide), p.dWide}, rows[T]{take[T](l.memory, lot*p.dvWide), p.dvWide}
-	l.kT, l.vT = take[T](l.memory, lot*p.d), take[T](l.memory, lot*p.dv)
-	clear(l.keys.data)
-	clear(l.values.data)
-	return l
-}
+func newLot() *lotOf { return &lotOf{memory: make([]int64, lot)} }
 
-// bring takes keys from a list until there are enough, and returns the rest of the list.
-func (l *lotOf[T]) bring(p *listed[T], list []int64, keys, values rows[T]) (rest []int64) {
-	l.chosen = l.chosen[:0]
+// choose takes keys from a list until there are enough, and returns the rest of the list.
+func (l *lotOf) choose(list []int64, full bool) (rest []int64) {
+	if full {
+		n := min(lot, len(list))
+		l.chosen = list[:n]
+		return list[n:]
+	}
+	l.chosen = l.memory[:0]
 	for len(list) > 0 && len(l.chosen) < lot {
-		if i := int(list[0]); i >= 0 {
-			at := len(l.chosen)
-			copy(l.keys.data[at*p.dWide:][:p.d], keys.data[i*keys.stride:])
-			copy(l.values.data[at*p.dvWide:][:p.dv], values.data[i*values.stride:])
-			l.chosen = append(l.chosen, i)
+		if list[0] >= 0 {
+			l.chosen = append(l.chosen, list[0])
 		}
 		list = list[1:]
 	}
 	return list
-}
-
-// few is how many rows a product has at most for which rows that are transposed first cost more.
-const few = 3
-
-// dots computes the products of a query's heads with the lot's rows.
-func (l *lotOf[T]) dots(heads, d int, of rows[T], panels []T, left rows[T], to rows[T]) {
-	n := len(l.chosen)
-	if heads <= few {
-		for i := range heads {
-			simd.Dots(n, d, of.at(0), of.stride, left.at(i), 0, to.data[i*to.stride:][:n])
-		}
-		return
-	}
-	panel, lanes := simd.Panel[T](), simd.Lanes[T]()
-	simd.PackTransposed(panels, of.data, n, d, of.stride)
-	simd.Gemm(heads, ceilDiv(n, lanes), d, left.at(0), left.stride, 1, &panels[0], panel, d*panel, to.at(0), to.stride, false)
-}
-
-// combine adds to a query's heads the rows of the lot, weighted.
-func (l *lotOf[T]) combine(heads int, weights, of, to rows[T]) {
-	simd.Gemm(heads, of.stride/simd.Lanes[T](), len(l.chosen), weights.at(0), weights.stride, 1, of.at(0), of.stride, simd.Panel[T](), to.at(0), to.stride, true)
 }
 
 // scoreStride keeps rows of scores apart in the cache's sets.
@@ -153,9 +153,10 @@ func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out 
 	if out.LSE.IsSet() {
 		lse = kernels.Host[T](out.LSE)
 	}
+	rowsOf, memory := p.keysAndValues(b)
+	defer memory.release()
 	b.inRuns(p.batch*p.kvHeads*p.queries, p.flops(), func(claim func() (int, bool)) {
-		l := newLot(p)
-		defer l.memory.release()
+		l := newLot()
 		g, stride := p.group, scoreStride[T]()
 		w := newWorkspace(bytesFor[T](g*p.dWide) + bytesFor[T](g*stride) + bytesFor[T](g*p.dvWide) + 3*bytesFor[T](g))
 		defer w.release()
@@ -167,15 +168,15 @@ func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out 
 			fill(m, float64(lowest[T]()))
 			clear(sum)
 			clear(o.data)
-			keys, values := matrix[T](p.K, p.keyBatch(batch), head, 0), matrix[T](p.V, p.keyBatch(batch), head, 0)
+			keys, values := rowsOf(batch, head)
 			for list := p.list(batch, head, query); len(list) > 0; {
-				if list = l.bring(p, list, keys, values); len(l.chosen) == 0 {
+				if list = l.choose(list, p.full); len(l.chosen) == 0 {
 					continue
 				}
 				n := len(l.chosen)
-				l.dots(g, p.d, l.keys, l.kT, q, scores)
+				simd.ListedDots(g, p.dWide, keys.at(0), keys.stride, l.chosen, q.at(0), q.stride, scores.at(0), stride)
 				simd.Softmax(g, n, scores.at(0), stride, &m[0], &sum[0], o.at(0), o.stride, p.dvWide, p.scale*log2e, -g, n)
-				l.combine(g, scores, l.values, o)
+				simd.ListedCombine(g, p.dvWide, values.at(0), values.stride, l.chosen, scores.at(0), stride, o.at(0), o.stride)
 			}
 			for h, s := range sum {
 				if factor[h] = 0; s != 0 {
@@ -211,16 +212,19 @@ func listedBackward[T kernels.Float](b *Backend, a *kernels.ListedAttention, g k
 	for i := range sums {
 		sums[i] = listedSums[T]{rows[T]{take[T](memory, length*p.dWide), p.dWide}, rows[T]{take[T](memory, length*p.dvWide), p.dvWide}}
 	}
+	rowsOf, copies := p.keysAndValues(b)
+	defer copies.release()
 	b.inRuns(len(sums), 2.5*p.flops(), func(claim func() (int, bool)) {
 		w := newListedGradients(p, g)
 		defer w.memory.release()
-		defer w.lot.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {
 			to, part := sums[task], task%parts
 			clear(to.dK.data)
 			clear(to.dV.data)
+			batch, head := task/parts/p.kvHeads, task/parts%p.kvHeads
+			keys, values := rowsOf(batch, head)
 			for query := part * p.queries / parts; query < (part+1)*p.queries/parts; query++ {
-				w.add(task/parts/p.kvHeads, task/parts%p.kvHeads, query, to)
+				w.add(batch, head, query, keys, values, to)
 			}
 		}
 	})
@@ -258,30 +262,27 @@ func (p *listed[T]) addSums(b *Backend, sums []listedSums[T], parts int, g kerne
 type listedGradients[T kernels.Float] struct {
 	*listed[T]
 	g      kernels.AttentionGradients
-	lot    *lotOf[T]
+	lot    *lotOf
 	memory *workspace
 
 	qs, dOs         []T // a query's rows
-	s, dS           rows[T]
-	dQ, dK, dV      rows[T] // of a query, and of a lot
-	lse2, own, unit []T     // of a query's heads
+	s, dS, dQ       rows[T]
+	lse2, own, unit []T // of a query's heads
 }
 
 func newListedGradients[T kernels.Float](p *listed[T], g kernels.AttentionGradients) *listedGradients[T] {
-	w := &listedGradients[T]{listed: p, g: g, lot: newLot(p)}
+	w := &listedGradients[T]{listed: p, g: g, lot: newLot()}
 	n, stride := p.group, scoreStride[T]()
-	w.memory = newWorkspace(2*bytesFor[T](n*p.dWide) + bytesFor[T](n*p.dvWide) + 2*bytesFor[T](n*stride) + bytesFor[T](lot*p.dWide) +
-		bytesFor[T](lot*p.dvWide) + 3*bytesFor[T](n))
+	w.memory = newWorkspace(2*bytesFor[T](n*p.dWide) + bytesFor[T](n*p.dvWide) + 2*bytesFor[T](n*stride) + 3*bytesFor[T](n))
 	matrixOf := func(rowCount, stride int) rows[T] { return rows[T]{take[T](w.memory, rowCount*stride), stride} }
 	w.qs, w.dOs = take[T](w.memory, n*p.dWide), take[T](w.memory, n*p.dvWide)
 	w.s, w.dS, w.dQ = matrixOf(n, stride), matrixOf(n, stride), matrixOf(n, p.dWide)
-	w.dK, w.dV = matrixOf(lot, p.dWide), matrixOf(lot, p.dvWide)
 	w.lse2, w.own, w.unit = take[T](w.memory, n), take[T](w.memory, n), take[T](w.memory, n)
 	return w
 }
 
 // add computes a query's dQ, and adds its part of the gradients of keys and values.
-func (w *listedGradients[T]) add(batch, head, query int, to listedSums[T]) {
+func (w *listedGradients[T]) add(batch, head, query int, keys, values rows[T], to listedSums[T]) {
 	p, l, heads := w.listed, w.lot, w.group
 	q := copyRows(w.qs, p.heads(p.Q, batch, head, query), heads, p.d, p.dWide)
 	dO := copyRows(w.dOs, p.heads(w.g.DO, batch, head, query), heads, p.dv, p.dvWide)
@@ -294,22 +295,17 @@ func (w *listedGradients[T]) add(batch, head, query int, to listedSums[T]) {
 		}
 	}
 	clear(w.dQ.data)
-	keys, values := matrix[T](p.K, p.keyBatch(batch), head, 0), matrix[T](p.V, p.keyBatch(batch), head, 0)
 	for list := p.list(batch, head, query); len(list) > 0; {
-		if list = l.bring(p, list, keys, values); len(l.chosen) == 0 {
+		if list = l.choose(list, p.full); len(l.chosen) == 0 {
 			continue
 		}
-		n, panel, lanes := len(l.chosen), simd.Panel[T](), simd.Lanes[T]()
-		l.dots(heads, p.d, l.keys, l.kT, q, w.s)
-		l.dots(heads, p.dv, l.values, l.vT, dO, w.dS)
-		simd.SoftmaxGrad(heads, n, w.s.at(0), w.dS.at(0), w.s.stride, &w.lse2[0], &w.own[0], p.scale*log2e, -heads, n)
-		l.combine(heads, w.dS, l.keys, w.dQ)
-		simd.Gemm(n, p.dWide/lanes, heads, w.dS.at(0), 1, w.dS.stride, q.at(0), q.stride, panel, w.dK.at(0), w.dK.stride, false)
-		simd.Gemm(n, p.dvWide/lanes, heads, w.s.at(0), 1, w.s.stride, dO.at(0), dO.stride, panel, w.dV.at(0), w.dV.stride, false)
-		for at, key := range l.chosen {
-			simd.Add(p.dWide, to.dK.at(key), to.dK.at(key), w.dK.at(at))
-			simd.Add(p.dvWide, to.dV.at(key), to.dV.at(key), w.dV.at(at))
-		}
+		n, s, dS := len(l.chosen), w.s.at(0), w.dS.at(0)
+		simd.ListedDots(heads, p.dWide, keys.at(0), keys.stride, l.chosen, q.at(0), q.stride, s, w.s.stride)
+		simd.ListedDots(heads, p.dvWide, values.at(0), values.stride, l.chosen, dO.at(0), dO.stride, dS, w.dS.stride)
+		simd.SoftmaxGrad(heads, n, s, dS, w.s.stride, &w.lse2[0], &w.own[0], p.scale*log2e, -heads, n)
+		simd.ListedCombine(heads, p.dWide, keys.at(0), keys.stride, l.chosen, dS, w.dS.stride, w.dQ.at(0), w.dQ.stride)
+		simd.ListedAdd(heads, p.dWide, to.dK.at(0), to.dK.stride, l.chosen, dS, w.dS.stride, q.at(0), q.stride)
+		simd.ListedAdd(heads, p.dvWide, to.dV.at(0), to.dV.stride, l.chosen, s, w.s.stride, dO.at(0), dO.stride)
 	}
 	dQ := p.heads(w.g.DQ, batch, head, query)
 	simd.ScaleRows(heads, p.d, dQ.at(0), dQ.stride, w.dQ.at(0), w.dQ.stride, w.unit)

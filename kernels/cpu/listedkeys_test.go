@@ -106,11 +106,12 @@ func TestListedAttentionErrors(t *testing.T) {
 }
 
 // BenchmarkListedAttention measures keys that are listed for each query, drawn from all of the past
-// and the future, beside full attention, in turns on one thread: float32, heads of 64, 4096 tokens.
+// and the future, beside full attention, in turns on one thread: float32, 4096 tokens.
 // ratio is the rate a visible pair, of full attention's.
 func BenchmarkListedAttention(b *testing.B) {
-	const length, size = 4096, 64
-	for _, heads := range []int{1, 4, 16, 64} {
+	const length = 4096
+	for _, shape := range [][2]int{{1, 64}, {4, 64}, {16, 64}, {64, 64}, {1, 128}, {4, 128}, {16, 128}} {
+		heads, size := shape[0], shape[1]
 		for _, n := range []int{64, 512, 2048} {
 			random := rand.New(rand.NewPCG(1, 2))
 			tensor := func(shape ...int) kernels.Tensor {
@@ -137,7 +138,7 @@ func BenchmarkListedAttention(b *testing.B) {
 				{"forward", func() error { return backend.AttentionForward(full, out) }, func() error { return backend.ListedForward(a, out) }},
 				{"backward", func() error { return backend.AttentionBackward(full, g) }, func() error { return backend.ListedBackward(a, g) }},
 			} {
-				b.Run(fmt.Sprintf("heads=%d/keys=%d/%s", heads, n, c.name), func(b *testing.B) {
+				b.Run(fmt.Sprintf("D=%d/heads=%d/keys=%d/%s", size, heads, n, c.name), func(b *testing.B) {
 					var ratios []float64
 					for b.Loop() {
 						var took [2]float64

@@ -377,6 +377,71 @@ func lionVector[T kernels.Float](n int, w, dw, m *T, scale, beta1, rest1, beta2,
 	}
 }
 
+func listedAddVector[T kernels.Float](heads, n, d int, a *T, lda int, list *int64, x *T, ldx int, b *T, ldb int) {
+	switch {
+	case active == AVX512 && single[T]():
+		listedAddAVX512F32(heads, n, d, pointer32(a), lda, list, pointer32(x), ldx, pointer32(b), ldb)
+	case active == AVX512:
+		listedAddAVX512F64(heads, n, d, pointer64(a), lda, list, pointer64(x), ldx, pointer64(b), ldb)
+	case single[T]():
+		listedAddAVX2F32(heads, n, d, pointer32(a), lda, list, pointer32(x), ldx, pointer32(b), ldb)
+	default:
+		listedAddAVX2F64(heads, n, d, pointer64(a), lda, list, pointer64(x), ldx, pointer64(b), ldb)
+	}
+}
+
+func listedCombine1Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, x, c *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		listedCombine1AVX512F32(n, d, pointer32(a), lda, list, pointer32(x), pointer32(c))
+	case active == AVX512:
+		listedCombine1AVX512F64(n, d, pointer64(a), lda, list, pointer64(x), pointer64(c))
+	case single[T]():
+		listedCombine1AVX2F32(n, d, pointer32(a), lda, list, pointer32(x), pointer32(c))
+	default:
+		listedCombine1AVX2F64(n, d, pointer64(a), lda, list, pointer64(x), pointer64(c))
+	}
+}
+
+func listedCombine4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, x *T, ldx int, c *T, ldc int) {
+	switch {
+	case active == AVX512 && single[T]():
+		listedCombine4AVX512F32(n, d, pointer32(a), lda, list, pointer32(x), ldx, pointer32(c), ldc)
+	case active == AVX512:
+		listedCombine4AVX512F64(n, d, pointer64(a), lda, list, pointer64(x), ldx, pointer64(c), ldc)
+	case single[T]():
+		listedCombine4AVX2F32(n, d, pointer32(a), lda, list, pointer32(x), ldx, pointer32(c), ldc)
+	default:
+		listedCombine4AVX2F64(n, d, pointer64(a), lda, list, pointer64(x), ldx, pointer64(c), ldc)
+	}
+}
+
+func listedDots1Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b, out *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		listedDots1AVX512F32(n, d, pointer32(a), lda, list, pointer32(b), pointer32(out))
+	case active == AVX512:
+		listedDots1AVX512F64(n, d, pointer64(a), lda, list, pointer64(b), pointer64(out))
+	case single[T]():
+		listedDots1AVX2F32(n, d, pointer32(a), lda, list, pointer32(b), pointer32(out))
+	default:
+		listedDots1AVX2F64(n, d, pointer64(a), lda, list, pointer64(b), pointer64(out))
+	}
+}
+
+func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b *T, ldb int, out *T, ldo int) {
+	switch {
+	case active == AVX512 && single[T]():
+		listedDots4AVX512F32(n, d, pointer32(a), lda, list, pointer32(b), ldb, pointer32(out), ldo)
+	case active == AVX512:
+		listedDots4AVX512F64(n, d, pointer64(a), lda, list, pointer64(b), ldb, pointer64(out), ldo)
+	case single[T]():
+		listedDots4AVX2F32(n, d, pointer32(a), lda, list, pointer32(b), ldb, pointer32(out), ldo)
+	default:
+		listedDots4AVX2F64(n, d, pointer64(a), lda, list, pointer64(b), ldb, pointer64(out), ldo)
+	}
+}
+
 func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
 	switch {
 	case active == AVX512 && single[T]():

@@ -131,6 +131,26 @@ func lionVector[T kernels.Float](n int, w, dw, m *T, scale, beta1, rest1, beta2,
 	panic(unreachable)
 }
 
+func listedAddVector[T kernels.Float](heads, n, d int, a *T, lda int, list *int64, x *T, ldx int, b *T, ldb int) {
+	panic(unreachable)
+}
+
+func listedCombine1Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, x, c *T) {
+	panic(unreachable)
+}
+
+func listedCombine4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, x *T, ldx int, c *T, ldc int) {
+	panic(unreachable)
+}
+
+func listedDots1Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b, out *T) {
+	panic(unreachable)
+}
+
+func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b *T, ldb int, out *T, ldo int) {
+	panic(unreachable)
+}
+
 func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
 	panic(unreachable)
 }

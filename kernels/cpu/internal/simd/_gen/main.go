@@ -25,8 +25,15 @@ var families = map[string]func(){
 		each(dotsWithOne)
 		each(finite)
 	},
-	"half":    func() { eachHalf(halfDots); eachHalf(halfCombine) },
-	"packed":  func() { eachCode(dotsPacked); eachCode(widenPacked); scalesOfRows(target{}) },
+	"half":   func() { eachHalf(halfDots); eachHalf(halfCombine) },
+	"packed": func() { eachCode(dotsPacked); eachCode(widenPacked); scalesOfRows(target{}) },
+	"listed": func() {
+		each(listedDots4)
+		each(listedDots1)
+		each(listedCombine(4))
+		each(listedCombine(1))
+		each(listedAdd)
+	},
 	"dropout": func() { philox(target{avx512: true}); philox(target{}); each(keep) },
 	"peak":    func() { each(peak) },
 

@@ -63,6 +63,13 @@ var Families = map[string][]Kernel{
 		plain("scalesOfRows", "(rows, n int, from *byte, ld int, dst *float32)", "is PackedScales.", scalesOfRows),
 		plain("widenBytes", "(blocks int, dst *float32, codes *byte, scales *float32)", "is PackedWiden.", widenPacked(signed)),
 	},
+	"listed": {
+		typed("listedDots4", listedDots4Parameters, "is ListedDots of four rows of b.", listedDots4),
+		typed("listedDots1", listedDots1Parameters, "is ListedDots of one row of b.", listedDots1),
+		typed("listedCombine4", listedCombine4Parameters, "is ListedCombine of 4 rows of c.", listedCombine(4)),
+		typed("listedCombine1", listedCombine1Parameters, "is ListedCombine of 1 rows of c.", listedCombine(1)),
+		typed("listedAdd", "(heads, n, d int, a *T, lda int, list *int64, x *T, ldx int, b *T, ldb int)", "is ListedAdd.", listedAdd),
+	},
 	"dropout": {
 		plain("philox", "(n int, numbers *uint16, key, counter *uint32)",
 			"draws n numbers, rounded up to whole groups of four vectors, those of one counter after the other's.", philox),
