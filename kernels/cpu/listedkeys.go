@@ -11,9 +11,9 @@ var _ kernels.ListedKernels = (*Backend)(nil)
 
 // ListedForward computes O and, where out has room for it, the logsumexp.
 //
-// A task is a query: its group's heads are the rows of both products, which read the keys and
-// values on its list where they lie. The list is taken so many keys at a time, and the softmax goes
-// on from one lot to the next.
+// A task is a block of queries, whose heads are the rows of both products. These read the keys and
+// values on a query's list where they lie, and go through the lists of a block together, a stretch
+// of keys at a time: what one query has read is in the cache for the next.
 func (b *Backend) ListedForward(a *kernels.ListedAttention, out kernels.AttentionOutputs) (err error) {
 	const kernel = "listed attention forward"
 	defer catch(kernel, &err)
@@ -46,17 +46,27 @@ func (b *Backend) ListedBackward(a *kernels.ListedAttention, g kernels.Attention
 type listed[T kernels.Float] struct {
 	*kernels.ListedAttention
 	indices        []int64 // of all lists
-	full           bool    // no list has a −1
 	group          int     // query heads of a key head
 	queries, n     int     // of a sequence, and of a list
 	d, dv          int
 	dWide, dvWide  int // rounded up to whole vectors
 	scale          T
 	batch, kvHeads int
+	together       int // queries of a block
+	stretch        int // log 2 of its keys
 }
 
-// lot is how many keys of a list are taken at a time.
-const lot = 256
+const (
+	// lot is how many keys of a list a call takes at most: where heads are many, each four of them
+	// read these once more.
+	lot = 256
+	// rowsOfBlock is how many heads of queries a block has, scoresOfBlock how many scores.
+	rowsOfBlock, scoresOfBlock = 64, 1 << 16
+	// leastStretch is log 2 of the keys of a stretch, which stay in the second-level cache.
+	leastStretch = 10
+	// leastListed is how many keys of a list lie in a stretch, for it to pay.
+	leastListed = 32
+)
 
 func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention) (*listed[T], error) {
 	q, k := a.Q.Shape, a.K.Shape
@@ -64,12 +74,17 @@ func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention) (*lis
 		scale: T(a.Plain().EffectiveScale())}
 	p.group = q[1] / max(1, k[1])
 	p.dWide, p.dvWide = roundUp(p.d, simd.Lanes[T]()), roundUp(p.dv, simd.Lanes[T]())
-	p.indices, p.full = make([]int64, a.Lists.Elements()), true
-	return p, readIndices(p.indices, kernel, "lists", a.Lists, k[2], func(i int) bool {
-		p.full = p.full && i != -1
-		return i == -1
-	})
+	p.together = max(1, min(rowsOfBlock/max(1, p.group), scoresOfBlock/max(1, p.group*p.n), p.queries))
+	p.stretch = leastStretch
+	for 1<<p.stretch < k[2] && (p.together == 1 || p.n<<p.stretch < leastListed*k[2]) {
+		p.stretch++
+	}
+	p.indices = make([]int64, a.Lists.Elements())
+	return p, readIndices(p.indices, kernel, "lists", a.Lists, k[2], func(i int) bool { return i == -1 })
 }
+
+// stretches is how many there are.
+func (p *listed[T]) stretches() int { return ceilDiv(p.K.Shape[2], 1<<p.stretch) }
 
 // rowsOf are the keys or the values of all heads: where they lie if they are whole vectors, and
 // otherwise copies whose columns behind a head's are zero.
@@ -119,30 +134,108 @@ func (p *listed[T]) flops() float64 {
 	return 2 * float64(p.batch*p.kvHeads*p.group*p.queries) * float64(p.n*(p.d+p.dv))
 }
 
-// lotOf is some of a list's keys.
-type lotOf struct{ chosen, memory []int64 }
+// listedBlock is some queries of a head, and the room that their heads need.
+type listedBlock[T kernels.Float] struct {
+	*listed[T]
+	batch, head, first, count int // its queries
 
-func newLot() *lotOf { return &lotOf{memory: make([]int64, lot)} }
+	memory *workspace
+	lists  []int64 // of each query, by stretches
+	starts []int   // of each query's stretches, and where the last ends
+	q, s   rows[T] // of each query's heads
+}
 
-// choose takes keys from a list until there are enough, and returns the rest of the list.
-func (l *lotOf) choose(list []int64, full bool) (rest []int64) {
-	if full {
-		n := min(lot, len(list))
-		l.chosen = list[:n]
-		return list[n:]
-	}
-	l.chosen = l.memory[:0]
-	for len(list) > 0 && len(l.chosen) < lot {
-		if list[0] >= 0 {
-			l.chosen = append(l.chosen, list[0])
-		}
-		list = list[1:]
-	}
-	return list
+func newListedBlock[T kernels.Float](p *listed[T]) *listedBlock[T] {
+	w := &listedBlock[T]{listed: p, lists: make([]int64, p.together*p.n), starts: make([]int, p.together*(p.stretches()+1))}
+	all, stride := p.together*p.group, p.scoreStride()
+	w.memory = newWorkspace(bytesFor[T](all*p.dWide) + bytesFor[T](all*stride))
+	w.q, w.s = rows[T]{take[T](w.memory, all*p.dWide), p.dWide}, rows[T]{take[T](w.memory, all*stride), stride}
+	return w
 }
 
 // scoreStride keeps rows of scores apart in the cache's sets.
-func scoreStride[T kernels.Float]() int { return lot + simd.Lanes[T]() }
+func (p *listed[T]) scoreStride() int { return roundUp(p.n, simd.Lanes[T]()) + simd.Lanes[T]() }
+
+// start makes it a block of other queries.
+func (w *listedBlock[T]) start(batch, head, first, count int) {
+	w.batch, w.head, w.first, w.count = batch, head, first, count
+	for i := range count {
+		copyRows(w.q.data[i*w.group*w.dWide:], w.heads(w.Q, batch, head, first+i), w.group, w.d, w.dWide)
+		w.sort(i, w.list(batch, head, first+i))
+	}
+}
+
+// sort brings the keys of a query's list into the order of their stretches.
+func (w *listedBlock[T]) sort(query int, list []int64) {
+	starts, to := w.startsOf(query), w.lists[query*w.n:][:w.n]
+	clear(starts)
+	next := starts[1:]
+	for _, key := range list {
+		if key >= 0 {
+			next[key>>w.stretch]++
+		}
+	}
+	sum := 0
+	for i, n := range next {
+		starts[i], sum = sum, sum+n
+	}
+	starts[len(next)] = sum
+	if sum == len(list) && len(next) == 1 {
+		copy(to, list)
+		return
+	}
+	var few [64]int // stretches' next places
+	places := append(few[:0], starts...)
+	for _, key := range list {
+		if key >= 0 {
+			at := &places[key>>w.stretch]
+			to[*at] = key
+			*at++
+		}
+	}
+}
+
+func (w *listedBlock[T]) startsOf(query int) []int {
+	n := w.stretches() + 1
+	return w.starts[query*n:][:n]
+}
+
+// keysOf is how many keys a query sees.
+func (w *listedBlock[T]) keysOf(query int) int { return w.startsOf(query)[w.stretches()] }
+
+// each goes through the lists, stretch by stretch. The scores of what it is called with begin in a
+// row and at a column.
+func (w *listedBlock[T]) each(do func(row, column int, keys []int64)) {
+	for stretch := range w.stretches() {
+		for i := range w.count {
+			starts := w.startsOf(i)
+			for from := starts[stretch]; from < starts[stretch+1]; from += lot {
+				do(i*w.group, from, w.lists[i*w.n+from:i*w.n+min(from+lot, starts[stretch+1])])
+			}
+		}
+	}
+}
+
+// dots computes the products of rows of each query's heads with listed rows.
+func (w *listedBlock[T]) dots(d int, of, left, to rows[T]) {
+	w.each(func(row, column int, keys []int64) {
+		simd.ListedDots(w.group, d, of.at(0), of.stride, keys, left.at(row), left.stride, &to.data[row*to.stride+column], to.stride)
+	})
+}
+
+// combine adds to rows of each query's heads the listed rows, weighted.
+func (w *listedBlock[T]) combine(d int, weights, of, to rows[T]) {
+	w.each(func(row, column int, keys []int64) {
+		simd.ListedCombine(w.group, d, of.at(0), of.stride, keys, &weights.data[row*weights.stride+column], weights.stride, to.at(row), to.stride)
+	})
+}
+
+// add adds to listed rows those of each query's heads, weighted.
+func (w *listedBlock[T]) add(d int, weights, of, to rows[T]) {
+	w.each(func(row, column int, keys []int64) {
+		simd.ListedAdd(w.group, d, to.at(0), to.stride, keys, &weights.data[row*weights.stride+column], weights.stride, of.at(row), of.stride)
+	})
+}
 
 func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out kernels.AttentionOutputs) error {
 	p, err := newListed[T]("listed attention forward", a)
@@ -153,41 +246,42 @@ func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out 
 	if out.LSE.IsSet() {
 		lse = kernels.Host[T](out.LSE)
 	}
-	rowsOf, memory := p.keysAndValues(b)
-	defer memory.release()
-	b.inRuns(p.batch*p.kvHeads*p.queries, p.flops(), func(claim func() (int, bool)) {
-		l := newLot()
-		g, stride := p.group, scoreStride[T]()
-		w := newWorkspace(bytesFor[T](g*p.dWide) + bytesFor[T](g*stride) + bytesFor[T](g*p.dvWide) + 3*bytesFor[T](g))
-		defer w.release()
-		qs, scores, o := take[T](w, g*p.dWide), rows[T]{take[T](w, g*stride), stride}, rows[T]{take[T](w, g*p.dvWide), p.dvWide}
-		m, sum, factor := take[T](w, g), take[T](w, g), take[T](w, g)
+	rowsOf, copies := p.keysAndValues(b)
+	defer copies.release()
+	blocks := ceilDiv(p.queries, p.together)
+	b.inRuns(p.batch*p.kvHeads*blocks, p.flops(), func(claim func() (int, bool)) {
+		w := newListedBlock(p)
+		defer w.memory.release()
+		g, all := p.group, p.together*p.group
+		memory := newWorkspace(bytesFor[T](all*p.dvWide) + 2*bytesFor[T](all) + bytesFor[T](g))
+		defer memory.release()
+		o, m, sum, factor := rows[T]{take[T](memory, all*p.dvWide), p.dvWide}, take[T](memory, all), take[T](memory, all), take[T](memory, g)
 		for task, ok := claim(); ok; task, ok = claim() {
-			batch, head, query := task/p.queries/p.kvHeads, task/p.queries%p.kvHeads, task%p.queries
-			q := copyRows(qs, p.heads(p.Q, batch, head, query), g, p.d, p.dWide)
+			batch, head, first := task/blocks/p.kvHeads, task/blocks%p.kvHeads, task%blocks*p.together
+			w.start(batch, head, first, min(p.together, p.queries-first))
+			keys, values := rowsOf(batch, head)
 			fill(m, float64(lowest[T]()))
 			clear(sum)
 			clear(o.data)
-			keys, values := rowsOf(batch, head)
-			for list := p.list(batch, head, query); len(list) > 0; {
-				if list = l.choose(list, p.full); len(l.chosen) == 0 {
-					continue
-				}
-				n := len(l.chosen)
-				simd.ListedDots(g, p.dWide, keys.at(0), keys.stride, l.chosen, q.at(0), q.stride, scores.at(0), stride)
-				simd.Softmax(g, n, scores.at(0), stride, &m[0], &sum[0], o.at(0), o.stride, p.dvWide, p.scale*log2e, -g, n)
-				simd.ListedCombine(g, p.dvWide, values.at(0), values.stride, l.chosen, scores.at(0), stride, o.at(0), o.stride)
-			}
-			for h, s := range sum {
-				if factor[h] = 0; s != 0 {
-					factor[h] = 1 / s
-				}
-				if lse != nil {
-					lse[(batch*p.kvHeads*g+head*g+h)*p.queries+query] = T(math.Ln2*float64(m[h]) + math.Log(float64(s)))
+			w.dots(p.dWide, keys, w.q, w.s)
+			for i := range w.count {
+				if n := w.keysOf(i); n > 0 {
+					simd.Softmax(g, n, w.s.at(i*g), w.s.stride, &m[i*g], &sum[i*g], o.at(i*g), o.stride, p.dvWide, p.scale*log2e, -g, n)
 				}
 			}
-			to := p.heads(out.O, batch, head, query)
-			simd.ScaleRows(g, p.dv, to.at(0), to.stride, o.at(0), o.stride, factor)
+			w.combine(p.dvWide, w.s, values, o)
+			for i := range w.count {
+				for h, s := range sum[i*g:][:g] {
+					if factor[h] = 0; s != 0 {
+						factor[h] = 1 / s
+					}
+					if lse != nil {
+						lse[(batch*p.kvHeads*g+head*g+h)*p.queries+first+i] = T(math.Ln2*float64(m[i*g+h]) + math.Log(float64(s)))
+					}
+				}
+				to := p.heads(out.O, batch, head, first+i)
+				simd.ScaleRows(g, p.dv, to.at(0), to.stride, o.at(i*g), o.stride, factor)
+			}
 		}
 	})
 	return nil
@@ -217,14 +311,17 @@ func listedBackward[T kernels.Float](b *Backend, a *kernels.ListedAttention, g k
 	b.inRuns(len(sums), 2.5*p.flops(), func(claim func() (int, bool)) {
 		w := newListedGradients(p, g)
 		defer w.memory.release()
+		defer w.room.release()
 		for task, ok := claim(); ok; task, ok = claim() {
 			to, part := sums[task], task%parts
 			clear(to.dK.data)
 			clear(to.dV.data)
 			batch, head := task/parts/p.kvHeads, task/parts%p.kvHeads
-			keys, values := rowsOf(batch, head)
-			for query := part * p.queries / parts; query < (part+1)*p.queries/parts; query++ {
-				w.add(batch, head, query, keys, values, to)
+			w.keys, w.values = rowsOf(batch, head)
+			end := (part + 1) * p.queries / parts
+			for first := part * p.queries / parts; first < end; first += p.together {
+				w.start(batch, head, first, min(p.together, end-first))
+				w.addGradients(to)
 			}
 		}
 	})
@@ -258,55 +355,55 @@ func (p *listed[T]) addSums(b *Backend, sums []listedSums[T], parts int, g kerne
 	})
 }
 
-// listedGradients is what a worker needs to add the gradients of queries.
+// listedGradients is what a worker needs to add the gradients of a block.
 type listedGradients[T kernels.Float] struct {
-	*listed[T]
-	g      kernels.AttentionGradients
-	lot    *lotOf
-	memory *workspace
+	*listedBlock[T]
+	g            kernels.AttentionGradients
+	keys, values rows[T]
 
-	qs, dOs         []T // a query's rows
-	s, dS, dQ       rows[T]
-	lse2, own, unit []T // of a query's heads
+	room            *workspace
+	dO, dS, dQ      rows[T] // of each query's heads
+	lse2, own, unit []T     // of a query's heads
 }
 
 func newListedGradients[T kernels.Float](p *listed[T], g kernels.AttentionGradients) *listedGradients[T] {
-	w := &listedGradients[T]{listed: p, g: g, lot: newLot()}
-	n, stride := p.group, scoreStride[T]()
-	w.memory = newWorkspace(2*bytesFor[T](n*p.dWide) + bytesFor[T](n*p.dvWide) + 2*bytesFor[T](n*stride) + 3*bytesFor[T](n))
-	matrixOf := func(rowCount, stride int) rows[T] { return rows[T]{take[T](w.memory, rowCount*stride), stride} }
-	w.qs, w.dOs = take[T](w.memory, n*p.dWide), take[T](w.memory, n*p.dvWide)
-	w.s, w.dS, w.dQ = matrixOf(n, stride), matrixOf(n, stride), matrixOf(n, p.dWide)
-	w.lse2, w.own, w.unit = take[T](w.memory, n), take[T](w.memory, n), take[T](w.memory, n)
+	w := &listedGradients[T]{listedBlock: newListedBlock(p), g: g}
+	n, all, stride := p.group, p.together*p.group, p.scoreStride()
+	w.room = newWorkspace(bytesFor[T](all*p.dvWide) + bytesFor[T](all*stride) + bytesFor[T](all*p.dWide) + 3*bytesFor[T](n))
+	matrixOf := func(stride int) rows[T] { return rows[T]{take[T](w.room, all*stride), stride} }
+	w.dO, w.dS, w.dQ = matrixOf(p.dvWide), matrixOf(stride), matrixOf(p.dWide)
+	w.lse2, w.own, w.unit = take[T](w.room, n), take[T](w.room, n), take[T](w.room, n)
+	fill(w.unit, float64(p.scale))
 	return w
 }
 
-// add computes a query's dQ, and adds its part of the gradients of keys and values.
-func (w *listedGradients[T]) add(batch, head, query int, keys, values rows[T], to listedSums[T]) {
-	p, l, heads := w.listed, w.lot, w.group
-	q := copyRows(w.qs, p.heads(p.Q, batch, head, query), heads, p.d, p.dWide)
-	dO := copyRows(w.dOs, p.heads(w.g.DO, batch, head, query), heads, p.dv, p.dvWide)
-	lse, delta := kernels.Host[T](w.g.LSE), kernels.Host[T](w.g.Delta)
-	for h := range heads {
-		row := (batch*p.kvHeads*heads+head*heads+h)*p.queries + query
-		w.own[h], w.unit[h] = delta[row], p.scale
-		if w.lse2[h] = lse[row] * log2e; math.IsInf(float64(w.lse2[h]), -1) {
-			w.lse2[h] = -w.lse2[h] // no key has a weight
-		}
+// addGradients computes the dQ of a block, and adds its part of the gradients of keys and values.
+func (w *listedGradients[T]) addGradients(to listedSums[T]) {
+	p, heads := w.listed, w.group
+	for i := range w.count {
+		copyRows(w.dO.data[i*heads*p.dvWide:], p.heads(w.g.DO, w.batch, w.head, w.first+i), heads, p.dv, p.dvWide)
 	}
 	clear(w.dQ.data)
-	for list := p.list(batch, head, query); len(list) > 0; {
-		if list = l.choose(list, p.full); len(l.chosen) == 0 {
-			continue
+	w.dots(p.dWide, w.keys, w.q, w.s)
+	w.dots(p.dvWide, w.values, w.dO, w.dS)
+	lse, delta := kernels.Host[T](w.g.LSE), kernels.Host[T](w.g.Delta)
+	for i := range w.count {
+		for h := range heads {
+			row := (w.batch*p.kvHeads*heads+w.head*heads+h)*p.queries + w.first + i
+			w.own[h] = delta[row]
+			if w.lse2[h] = lse[row] * log2e; math.IsInf(float64(w.lse2[h]), -1) {
+				w.lse2[h] = -w.lse2[h] // no key has a weight
+			}
 		}
-		n, s, dS := len(l.chosen), w.s.at(0), w.dS.at(0)
-		simd.ListedDots(heads, p.dWide, keys.at(0), keys.stride, l.chosen, q.at(0), q.stride, s, w.s.stride)
-		simd.ListedDots(heads, p.dvWide, values.at(0), values.stride, l.chosen, dO.at(0), dO.stride, dS, w.dS.stride)
-		simd.SoftmaxGrad(heads, n, s, dS, w.s.stride, &w.lse2[0], &w.own[0], p.scale*log2e, -heads, n)
-		simd.ListedCombine(heads, p.dWide, keys.at(0), keys.stride, l.chosen, dS, w.dS.stride, w.dQ.at(0), w.dQ.stride)
-		simd.ListedAdd(heads, p.dWide, to.dK.at(0), to.dK.stride, l.chosen, dS, w.dS.stride, q.at(0), q.stride)
-		simd.ListedAdd(heads, p.dvWide, to.dV.at(0), to.dV.stride, l.chosen, s, w.s.stride, dO.at(0), dO.stride)
+		if n := w.keysOf(i); n > 0 {
+			simd.SoftmaxGrad(heads, n, w.s.at(i*heads), w.dS.at(i*heads), w.s.stride, &w.lse2[0], &w.own[0], p.scale*log2e, -heads, n)
+		}
 	}
-	dQ := p.heads(w.g.DQ, batch, head, query)
-	simd.ScaleRows(heads, p.d, dQ.at(0), dQ.stride, w.dQ.at(0), w.dQ.stride, w.unit)
+	w.combine(p.dWide, w.dS, w.keys, w.dQ)
+	w.add(p.dWide, w.dS, w.q, to.dK)
+	w.add(p.dvWide, w.s, w.dO, to.dV)
+	for i := range w.count {
+		dQ := p.heads(w.g.DQ, w.batch, w.head, w.first+i)
+		simd.ScaleRows(heads, p.d, dQ.at(0), dQ.stride, w.dQ.at(i*heads), w.dQ.stride, w.unit)
+	}
 }
