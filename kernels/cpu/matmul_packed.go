@@ -69,22 +69,26 @@ func (b *Backend) multiplyPacked(m *kernels.MatMul, epilogue kernels.Activate, c
 	return nil
 }
 
+// packedAtOnce is how many rows of B have their scales widened before they are multiplied: those
+// that the kernel takes together, which has asked for them while it multiplied the ones before.
+const packedAtOnce = 4
+
 // packedDots computes C of few rows: each element is a row of A times one of the matrix.
 func (x *multiplication[T]) packedDots(b *Backend) {
 	const task = 1 << 17 // numbers of B that a task reads at least
 	m, groups := x.packed, x.depth/packed.Group
 	lds := roundUp(groups, simd.ScalesTogether)
-	width := max(dotsAtOnce, task/x.depth/dotsAtOnce*dotsAtOnce)
+	width := max(packedAtOnce, task/x.depth/packedAtOnce*packedAtOnce)
 	work := float64((2*x.rows + flopsPerElement) * x.depth * x.columns)
 	b.inRuns(ceilDiv(x.columns, width), work, func(claim func() (int, bool)) {
-		memory := newWorkspace(bytesFor[T](x.depth) + bytesFor[float32](dotsAtOnce) + bytesFor[float32](dotsAtOnce*lds))
+		memory := newWorkspace(bytesFor[T](x.depth) + bytesFor[float32](packedAtOnce) + bytesFor[float32](packedAtOnce*lds))
 		defer memory.release()
-		row, dots, scales := take[T](memory, x.depth), take[float32](memory, dotsAtOnce), take[float32](memory, dotsAtOnce*lds)
+		row, dots, scales := take[T](memory, x.depth), take[float32](memory, packedAtOnce), take[float32](memory, packedAtOnce*lds)
 		a, c := x.a.item(0), x.c.item(0)
 		for task, ok := claim(); ok; task, ok = claim() {
 			r := region{rows: x.rows, column: task * width, columns: min(width, x.columns-task*width)}
-			for j := r.column; j < r.column+r.columns; j += dotsAtOnce {
-				n := min(dotsAtOnce, r.column+r.columns-j)
+			for j := r.column; j < r.column+r.columns; j += packedAtOnce {
+				n := min(packedAtOnce, r.column+r.columns-j)
 				m.scalesOfRows(scales, lds, j, n)
 				for i := range x.rows {
 					left := gather(row, a.data[i*a.rowStep:], a.columnStep)
