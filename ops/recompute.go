@@ -11,8 +11,10 @@ import (
 // Recompute trades time for memory: it gives the value of out, which ops of this package have made
 // of the nodes from, of parameters and of other inputs of the graph, and whose backward run
 // computes all that lies between them once more in place of keeping it. The bits of gradients are
-// those without it; dropout has the same masks. Use the result in place of out, and [ReuseMemory],
-// without which nothing gives its memory back. It needs a tapeMachine.
+// those without it, but where a gradient is a sum of more than two, or what lies between is read
+// elsewhere too: terms may then be added in another order. Dropout has the same masks. Use the
+// result in place of out, and [ReuseMemory], without which nothing gives its memory back. It needs
+// a tapeMachine.
 //
 //	y, err := block(x)
 //	y, err = ops.Recompute(y, x)

@@ -411,8 +411,8 @@ func (g *Graph) boundOfRegions(w way) float64 {
 	switch {
 	case g.sumsPairs():
 		return 0
-	case w.hasHalf():
-		return 0.1
+	case w.hasHalf(): // where differences of what was rounded may be all that there is
+		return math.Inf(1)
 	case w.dtype == tensor.Float32:
 		return 1e-4
 	}
