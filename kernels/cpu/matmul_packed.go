@@ -70,7 +70,7 @@ func (b *Backend) multiplyPacked(m *kernels.MatMul, epilogue kernels.Activate, c
 }
 
 // packedAtOnce is how many rows of B have their scales widened before they are multiplied: those
-// that the kernel takes together, which has asked for them while it multiplied the ones before.
+// that the kernel has asked for while it multiplied the ones before.
 const packedAtOnce = 4
 
 // packedDots computes C of few rows: each element is a row of A times one of the matrix.

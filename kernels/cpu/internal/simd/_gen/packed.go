@@ -13,6 +13,7 @@ type code struct {
 	name       string
 	parameters string // those that it needs besides the codes
 	bytes      int    // of a block
+	together   int    // rows that are multiplied side by side
 	// open makes what all blocks need, and returns what gives vector i of a block.
 	open func(t target) (vector func(block Mem, i int, to reg.VecVirtual))
 }
@@ -21,7 +22,7 @@ const blockElements = 32
 
 // nibbles are codes of four bits: byte j of a block has element j in its low half and j+16 in the
 // other. A table says what they mean.
-var nibbles = code{"Nibbles", "table *float32, ", blockElements / 2, func(t target) func(Mem, int, reg.VecVirtual) {
+var nibbles = code{"Nibbles", "table *float32, ", blockElements / 2, 4, func(t target) func(Mem, int, reg.VecVirtual) {
 	table := integer("table")
 	low := t.vector()
 	t.load(Mem{Base: table}, low)
@@ -51,7 +52,7 @@ var nibbles = code{"Nibbles", "table *float32, ", blockElements / 2, func(t targ
 }}
 
 // signed are codes of eight bits, which are the numbers.
-var signed = code{"Bytes", "", blockElements, func(t target) func(Mem, int, reg.VecVirtual) {
+var signed = code{"Bytes", "", blockElements, 1, func(t target) func(Mem, int, reg.VecVirtual) {
 	return func(block Mem, i int, to reg.VecVirtual) {
 		VPMOVSXBD(block.Offset(i*t.lanes()), to)
 		VCVTDQ2PS(to, to)
@@ -66,15 +67,15 @@ func eachCode(kernel func(target, code)) {
 	}
 }
 
-// dotsPacked takes four rows at once: their sums do not wait for each other, and an element of x is
-// loaded once for all. It asks for the rows behind them meanwhile, for the processor expects none
-// of four rows that are read side by side.
+// dotsPacked takes some rows at once where widening costs more than memory: their sums do not wait
+// for each other, and an element of x is loaded once for all. It asks for a row four further on
+// meanwhile, for the processor alone does not read far enough ahead.
 func dotsPacked(t target, c code) {
 	t.untyped("dots"+c.name, "(rows, blocks int, codes *byte, ldc int, "+c.parameters+"scales *float32, lds int, x, out *float32)", "is PackedDots.")
 	vector := c.open(t)
 	rows, codes, ldc, scales, out := integer("rows"), integer("codes"), integer("ldc"), integer("scales"), integer("out")
 	lds := t.stride("lds")
-	const most = 4
+	const ahead = 4 // rows
 	// The rows at a pointer, as operands.
 	rowsAt := func(stride reg.GPVirtual) func(at reg.Register, row int) Mem {
 		thrice := GP64()
@@ -97,7 +98,7 @@ func dotsPacked(t target, c code) {
 		at, x, scale, n, next := GP64(), integer("x"), GP64(), integer("blocks"), GP64()
 		MOVQ(codes, at)
 		MOVQ(scales, scale)
-		LEAQ(Mem{Base: at, Index: ldc, Scale: most}, next)
+		LEAQ(Mem{Base: at, Index: ldc, Scale: ahead}, next)
 		Label(label("block"))
 		for line := 0; line < height*c.bytes; line += 64 {
 			PREFETCHT0(Mem{Base: next, Disp: line})
@@ -143,7 +144,9 @@ func dotsPacked(t target, c code) {
 		JMP(LabelRef(label("rows")))
 		Label(label("end"))
 	}
-	block(most)
+	if c.together > 1 {
+		block(c.together)
+	}
 	block(1)
 	ret()
 }
