@@ -316,7 +316,8 @@ func (b *Backend) BalanceLoss(logits, offsets, loss kernels.Tensor) (err error) 
 	}
 	h := halves{b: b}
 	defer h.round()
-	kernels.FillHost(loss, inTypeOf(logits, balance[float32], balance[float64])(b, h.read(logits), offsets, 0, kernels.Tensor{}))
+	wide := h.read(logits)
+	kernels.FillHost(loss, inTypeOf(wide, balance[float32], balance[float64])(b, wide, offsets, 0, kernels.Tensor{}))
 	return nil
 }
 
@@ -329,7 +330,8 @@ func (b *Backend) BalanceLossBackward(logits, offsets, dLoss, dLogits kernels.Te
 	}
 	h := halves{b: b}
 	defer h.round()
-	inTypeOf(logits, balance[float32], balance[float64])(b, h.read(logits), offsets, kernels.HostElement(dLoss, 0), h.write(dLogits))
+	wide := h.read(logits)
+	inTypeOf(wide, balance[float32], balance[float64])(b, wide, offsets, kernels.HostElement(dLoss, 0), h.write(dLogits))
 	return nil
 }
 
