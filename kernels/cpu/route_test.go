@@ -153,3 +153,35 @@ func TestRouteErrors(t *testing.T) {
 			b.BalanceLoss(logits, a.Offsets, kernels.Contiguous(nil, kernels.F32))},
 	})
 }
+
+// Logits of 16 bits have the loss of the same numbers in float32, and its gradient, rounded.
+func TestBalanceLossOfHalves(t *testing.T) {
+	t.Run("bfloat16", testBalanceLossOfHalves[kernels.BFloat16])
+	t.Run("float16", testBalanceLossOfHalves[kernels.Float16])
+}
+
+func testBalanceLossOfHalves[T kernels.Element](t *testing.T) {
+	const tokens, experts = 37, 8
+	half, rounded := kernels.Of(make([]T, tokens*experts), tokens, experts), kernels.Of(make([]T, tokens*experts), tokens, experts)
+	wide := newField[float32](newRandom(), 0, tokens, experts).Tensor
+	kernels.CopyHost(half, wide)
+	kernels.CopyHost(wide, half)
+	gradient, ofHalf := kernels.Of(make([]float32, tokens*experts), tokens, experts), kernels.Of(make([]T, tokens*experts), tokens, experts)
+	var losses [2]float64
+	for n, c := range []struct{ logits, d kernels.Tensor }{{wide, gradient}, {half, ofHalf}} {
+		number := kernels.Of([]float32{-1.5})
+		number.Shape, number.Strides = nil, nil
+		offsets := kernels.Of([]int32{0, 5, 9, 20, 20, 41, 50, 60, 74}, 1, experts+1)
+		if err := cpu.New().BalanceLossBackward(c.logits, offsets, number, c.d); err != nil {
+			t.Fatal(err)
+		}
+		if err := cpu.New().BalanceLoss(c.logits, offsets, number); err != nil {
+			t.Fatal(err)
+		}
+		losses[n] = kernels.HostElement(number, 0)
+	}
+	kernels.CopyHost(rounded, gradient)
+	if losses[0] != losses[1] || !slices.Equal(kernels.Host[T](rounded), kernels.Host[T](ofHalf)) {
+		t.Errorf("the loss is %v, of float32 %v, or the gradients differ", losses[1], losses[0])
+	}
+}
