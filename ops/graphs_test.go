@@ -124,8 +124,8 @@ func TestScalarIsUsedTwice(t *testing.T) {
 	}
 }
 
-// A lispMachine differentiates a graph whose node is reshaped and read as it is, one with something
-// detached, and one that uses the statistics of a norm alone.
+// A lispMachine adds up gradients where a node is read both reshaped and not. It takes a graph with
+// something detached, and one that uses only the statistics of a norm.
 func TestLispMachineAddsUp(t *testing.T) {
 	for name, build := range map[string]func(s *nn.Scope, x nn.Tensor) nn.Tensor{
 		"Reshape": func(_ *nn.Scope, x nn.Tensor) nn.Tensor {
