@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/tokenizer"
@@ -209,21 +211,7 @@ func (r *run) keepTokenizer() error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := os.CreateTemp(r.folder, tokenizerFile+".*")
-	if err != nil {
-		return err
-	}
-	err = tokenizer.Save(file, r.text.tokenizer)
-	if err == nil {
-		err = errors.Join(file.Chmod(0o644), file.Sync())
-	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
+	return plainfile.Write(path, func(w io.Writer) error { return tokenizer.Save(w, r.text.tokenizer) })
 }
 
 // use writes text by the best checkpoint of a run, or exports it, and says which it is. Where no

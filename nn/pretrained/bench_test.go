@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
@@ -170,5 +171,5 @@ func writeLarge(folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, configFile), []byte(config), 0o666); err != nil {
 		return err
 	}
-	return writeFile(folder, weightsFile, func(w io.Writer) error { return safetensors.Write(w, tensors, nil) })
+	return plainfile.Write(filepath.Join(folder, weightsFile), func(w io.Writer) error { return safetensors.Write(w, tensors, nil) })
 }

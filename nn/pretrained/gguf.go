@@ -8,12 +8,12 @@ import (
 	"io"
 	"maps"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/gguf"
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/packed"
 	"github.com/stheno-ml/stheno/nn"
@@ -499,7 +499,7 @@ func (m *Model) saveGGUF(path string, o GGUFOptions) error {
 			return encodeRows(w, gguf.F32, numbers, 1, 0, 0)
 		}})
 	}
-	return writeFile(filepath.Dir(path), filepath.Base(path), func(w io.Writer) error { return gguf.Write(w, metadata, tensors) })
+	return plainfile.Write(path, func(w io.Writer) error { return gguf.Write(w, metadata, tensors) })
 }
 
 // ggufTensor is a tensor of a file that is written.

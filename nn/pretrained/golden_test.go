@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/gguf"
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
@@ -238,7 +239,7 @@ func TestNoHead(t *testing.T) {
 			rest = append(rest, safetensors.Tensor{Name: name, Value: tensor.New(tensor.WithShape(shape...), tensor.WithBacking(values))})
 		}
 	}
-	if err := writeFile(folder, weightsFile, func(w io.Writer) error { return safetensors.Write(w, rest, nil) }); err != nil {
+	if err := plainfile.Write(filepath.Join(folder, weightsFile), func(w io.Writer) error { return safetensors.Write(w, rest, nil) }); err != nil {
 		t.Fatal(err)
 	}
 	want := readGolden(t, "llama2")
@@ -294,7 +295,7 @@ func TestNoHeadBias(t *testing.T) {
 				rest = append(rest, safetensors.Tensor{Name: l.theirs, Value: tensor.New(tensor.WithShape(l.shape...), tensor.WithBacking(tensors[l.theirs]))})
 			}
 		}
-		if err := writeFile(folder, weightsFile, func(w io.Writer) error { return safetensors.Write(w, rest, nil) }); err != nil {
+		if err := plainfile.Write(filepath.Join(folder, weightsFile), func(w io.Writer) error { return safetensors.Write(w, rest, nil) }); err != nil {
 			t.Fatal(err)
 		}
 		m := load(t, folder, Options{})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/safetensors"
 	"gorgonia.org/tensor"
@@ -128,7 +129,7 @@ func longer(t *testing.T, name string, want greedy) string {
 		}
 		all = append(all, safetensors.Tensor{Name: l.theirs, Value: tensor.New(tensor.WithShape(shape...), tensor.WithBacking(values))})
 	}
-	if err := writeFile(folder, weightsFile, func(w io.Writer) error { return safetensors.Write(w, all, nil) }); err != nil {
+	if err := plainfile.Write(filepath.Join(folder, weightsFile), func(w io.Writer) error { return safetensors.Write(w, all, nil) }); err != nil {
 		t.Fatal(err)
 	}
 	return folder

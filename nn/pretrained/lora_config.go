@@ -9,10 +9,12 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"gorgonia.org/tensor"
 )
 
@@ -226,7 +228,7 @@ func (m *Model) saveLoRA(folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(folder, adapterConfigFile, func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
+	if err := plainfile.Write(filepath.Join(folder, adapterConfigFile), func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
 		return err
 	}
 	tensors, err := m.tensors(a.links(), SaveOptions{DType: tensor.Float32})

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
@@ -79,7 +80,7 @@ func (m *Model) save(folder string, o SaveOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(folder, configFile, func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
+	if err := plainfile.Write(filepath.Join(folder, configFile), func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
 		return err
 	}
 	return m.saveWeights(folder, o)
@@ -125,7 +126,7 @@ func (m *Model) copyCompanions(folder string) error {
 		if err != nil {
 			return err
 		}
-		err = writeFile(folder, name, func(w io.Writer) error { _, err := io.Copy(w, from); return err })
+		err = plainfile.Write(filepath.Join(folder, name), func(w io.Writer) error { _, err := io.Copy(w, from); return err })
 		from.Close()
 		if err != nil {
 			return err
@@ -175,7 +176,7 @@ func (m *Model) saveWeights(folder string, o SaveOptions) error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(folder, indexFile, func(w io.Writer) error { _, err := w.Write(append(index, '\n')); return err }); err != nil {
+		if err := plainfile.Write(filepath.Join(folder, indexFile), func(w io.Writer) error { _, err := w.Write(append(index, '\n')); return err }); err != nil {
 			return err
 		}
 	}
@@ -238,7 +239,7 @@ func (m *Model) tensorsOf(l *link, o SaveOptions, kept, values map[string]*tenso
 }
 
 func writeSafetensors(folder, name string, tensors safetensors.Tensors) error {
-	return writeFile(folder, name, func(w io.Writer) error {
+	return plainfile.Write(filepath.Join(folder, name), func(w io.Writer) error {
 		return safetensors.Write(w, tensors, map[string]string{"format": "pt"})
 	})
 }
@@ -298,25 +299,4 @@ func removeOther(folder string, kept []string) error {
 		}
 	}
 	return nil
-}
-
-// writeFile writes a file that appears under its name once it is whole.
-func writeFile(folder, name string, write func(io.Writer) error) (err error) {
-	file, err := os.CreateTemp(folder, "."+name+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(file.Name())
-		}
-	}()
-	if err := write(file); err != nil {
-		file.Close()
-		return err
-	}
-	if err := errors.Join(file.Chmod(0o644), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), filepath.Join(folder, name))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/data"
@@ -201,7 +202,7 @@ func TestOwnHead(t *testing.T) {
 	if err := os.CopyFS(folder, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(folder, weightsFile, func(w io.Writer) error { return safetensors.Write(w, all, nil) }); err != nil {
+	if err := plainfile.Write(filepath.Join(folder, weightsFile), func(w io.Writer) error { return safetensors.Write(w, all, nil) }); err != nil {
 		t.Fatal(err)
 	}
 	saved := t.TempDir()

@@ -308,7 +308,7 @@ func writeWhole(path, content string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return intoPlace(path, func(w io.Writer) error { _, err := io.WriteString(w, content); return err })
+	return plainfile.Write(path, func(w io.Writer) error { _, err := io.WriteString(w, content); return err })
 }
 
 func copyFile(to, from string) error {
@@ -317,19 +317,5 @@ func copyFile(to, from string) error {
 		return err
 	}
 	defer source.Close()
-	return intoPlace(to, func(w io.Writer) error { _, err := io.Copy(w, source); return err })
-}
-
-func intoPlace(path string, write func(io.Writer) error) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	if err = errors.Join(write(file), file.Chmod(0o644), file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
+	return plainfile.Write(to, func(w io.Writer) error { _, err := io.Copy(w, source); return err })
 }
