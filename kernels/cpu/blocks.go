@@ -12,7 +12,7 @@ func (b *Backend) ListBlocks(lists, grid kernels.Tensor) error {
 	}
 	n, count := lists.Shape[len(lists.Shape)-1], grid.Shape[len(grid.Shape)-1]
 	chosen := make([]int64, lists.Elements())
-	if err := readIndices(chosen, kernel, "lists", lists, count, func(i int) bool { return i == -1 }); err != nil {
+	if err := readIndices(chosen, kernel, "lists", lists, indexRange{count, &noIndex, "no block"}); err != nil {
 		return err
 	}
 	out := kernels.Host[int32](grid)

@@ -103,7 +103,7 @@ func newLossRows(kernel string, o *kernels.CrossEntropyOptions, targets kernels.
 	r := &lossRows{CrossEntropyOptions: o, vocabulary: vocabulary, mean: 1,
 		memory: newWorkspace(bytesFor[int64](n) + bytesFor[float64](n) + bytesFor[float64](weighted))}
 	r.targets, r.losses = take[int64](r.memory, n), take[float64](r.memory, n)
-	if err := readIndices(r.targets, kernel, "targets", targets, vocabulary, o.Ignores); err != nil {
+	if err := readIndices(r.targets, kernel, "targets", targets, indexRange{vocabulary, o.IgnoreIndex, "IgnoreIndex"}); err != nil {
 		r.memory.release()
 		return nil, err
 	}

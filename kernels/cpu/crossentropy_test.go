@@ -236,8 +236,8 @@ func TestCrossEntropyErrors(t *testing.T) {
 		return b.LinearCrossEntropy(&kernels.LinearCrossEntropy{Hidden: x, Weight: weight, Targets: good}, out)
 	}
 	checkErrors(t, []errorCase{
-		{"cpu: cross-entropy forward: targets[1] is -1, it needs to be from 0 to 2", forward(int32s([]int{0, -1}, 2), kernels.CrossEntropyOptions{})},
-		{"cpu: cross-entropy forward: targets[0] is 3, it needs to be from 0 to 2", forward(int64s([]int{3, -100}, 2), crossEntropyOptions[1])},
+		{"cpu: cross-entropy forward: targets[1] is -1, it needs to be from 0 to 2, or IgnoreIndex, which is not set", forward(int32s([]int{0, -1}, 2), kernels.CrossEntropyOptions{})},
+		{"cpu: cross-entropy forward: targets[0] is 3, it needs to be from 0 to 2, or -100, which is IgnoreIndex", forward(int64s([]int{3, -100}, 2), crossEntropyOptions[1])},
 		{"cpu: cross-entropy forward: targets has shape [3], it needs one target for each row of logits: [2]", forward(int32s([]int{0, 0, 0}, 3), kernels.CrossEntropyOptions{})},
 		{"cpu: cross-entropy forward: targets is float32, it needs to be int32 or int64", forward(kernels.Of(make([]float32, 2), 2), kernels.CrossEntropyOptions{})},
 		{"cpu: cross-entropy forward: label smoothing is 1, it needs to be in [0, 1)", forward(good, kernels.CrossEntropyOptions{LabelSmoothing: 1})},

@@ -159,7 +159,7 @@ func (b *Backend) indexed(
 func indicesOf(kernel string, ids kernels.Tensor, limit int) (list []int64, memory *workspace, err error) {
 	memory = newWorkspace(bytesFor[int64](ids.Elements()))
 	list = take[int64](memory, ids.Elements())
-	if err := readIndices(list, kernel, "ids", ids, limit, func(int) bool { return false }); err != nil {
+	if err := readIndices(list, kernel, "ids", ids, indexRange{limit: limit}); err != nil {
 		memory.release()
 		return nil, nil, err
 	}

@@ -6,13 +6,37 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// readIndices copies a tensor of indices into to, row-major, and makes sure that each is from 0 to
-// limit−1 or one that the caller ignores.
-func readIndices(to []int64, kernel, name string, t kernels.Tensor, limit int, ignores func(int) bool) error {
+// indexRange is which indices are right: those from 0 to limit−1, and one more.
+type indexRange struct {
+	limit  int
+	ignore *int   // the one more, nil for none
+	named  string // what it is, in errors; empty for nothing to say
+}
+
+// noIndex is the index in a place of a list that is empty.
+var noIndex = -1
+
+func (r indexRange) has(i int64) bool {
+	return i >= 0 && i < int64(r.limit) || r.ignore != nil && i == int64(*r.ignore)
+}
+
+func (r indexRange) String() string {
+	switch {
+	case r.named == "":
+		return fmt.Sprintf("from 0 to %d", r.limit-1)
+	case r.ignore == nil:
+		return fmt.Sprintf("from 0 to %d, or %s, which is not set", r.limit-1, r.named)
+	}
+	return fmt.Sprintf("from 0 to %d, or %d, which is %s", r.limit-1, *r.ignore, r.named)
+}
+
+// readIndices copies a tensor of indices into to, row-major, and makes sure that each is one of a
+// range.
+func readIndices(to []int64, kernel, name string, t kernels.Tensor, valid indexRange) error {
 	copyIndices(to, t)
 	for i := range to {
-		if (to[i] < 0 || to[i] >= int64(limit)) && !ignores(int(to[i])) {
-			return callError(kernel, fmt.Errorf("%s%v is %d, it needs to be from 0 to %d", name, position(t.Shape, i), to[i], limit-1))
+		if !valid.has(to[i]) {
+			return callError(kernel, fmt.Errorf("%s%v is %d, it needs to be %v", name, position(t.Shape, i), to[i], valid))
 		}
 	}
 	return nil

@@ -80,7 +80,7 @@ func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention) (*lis
 		p.stretch++
 	}
 	p.indices = make([]int64, a.Lists.Elements())
-	return p, readIndices(p.indices, kernel, "lists", a.Lists, k[2], func(i int) bool { return i == -1 })
+	return p, readIndices(p.indices, kernel, "lists", a.Lists, indexRange{k[2], &noIndex, "no key"})
 }
 
 // stretches is how many there are.

@@ -88,8 +88,8 @@ func TestListedAttentionErrors(t *testing.T) {
 		return &kernels.ListedAttention{Q: filled(2, 4, 3, 8), K: filled(2, 2, 5, 8), V: filled(2, 2, 5, 8), Lists: int32s(make([]int, 12), 2, 1, 3, 2)}
 	}
 	for want, change := range map[string]func(a *kernels.ListedAttention){
-		"cpu: listed attention forward: lists[1 0 2 1] is 5, it needs to be from 0 to 4": func(a *kernels.ListedAttention) { kernels.Host[int32](a.Lists)[11] = 5 },
-		"cpu: listed attention forward: lists[0 0 0 1] is -2, it needs to be from 0 to 4": func(a *kernels.ListedAttention) {
+		"cpu: listed attention forward: lists[1 0 2 1] is 5, it needs to be from 0 to 4, or -1, which is no key": func(a *kernels.ListedAttention) { kernels.Host[int32](a.Lists)[11] = 5 },
+		"cpu: listed attention forward: lists[0 0 0 1] is -2, it needs to be from 0 to 4, or -1, which is no key": func(a *kernels.ListedAttention) {
 			kernels.Host[int32](a.Lists)[1] = -2
 		},
 		"cpu: listed attention forward: lists has shape [3 4], it needs (1 or 2 batch items, 1 or 2 key heads, 3 queries, listed keys)": func(a *kernels.ListedAttention) {

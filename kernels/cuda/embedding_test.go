@@ -88,10 +88,10 @@ func TestFaults(t *testing.T) {
 		{"embedding backward: element 1 of ids is -1, it needs to be from 0 to 2", func() error {
 			return r.d.EmbeddingBackward(&kernels.Embedding{Table: weights.Tensor, IDs: set(0, -1, 2, 0)}, y.Tensor, weights.Tensor)
 		}},
-		{"cross-entropy forward: element 3 of targets is 5, it needs to be from 0 to 4", func() error {
+		{"cross-entropy forward: element 3 of targets is 5, it needs to be from 0 to 4, or IgnoreIndex", func() error {
 			return r.d.CrossEntropyForward(entropy(set(0, -100, 2, 5)), kernels.CrossEntropyOutputs{Loss: loss.Tensor})
 		}},
-		{"cross-entropy backward: element 0 of targets is 1099511627776, it needs to be from 0 to 4", func() error {
+		{"cross-entropy backward: element 0 of targets is 1099511627776, it needs to be from 0 to 4, or IgnoreIndex", func() error {
 			return r.d.CrossEntropyBackward(entropy(set(1<<40, 1, 2, 4)), kernels.CrossEntropyGradients{LSE: lse.Tensor, DLogits: dLogits.Tensor})
 		}},
 	} {

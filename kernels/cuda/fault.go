@@ -33,14 +33,14 @@ const (
 )
 
 // faultNames are what messages call the kernels and their indices.
-var faultNames = [...]struct{ kernel, indices string }{
-	faultEmbedding:            {"embedding forward", "ids"},
-	faultEmbeddingBackward:    {"embedding backward", "ids"},
-	faultCrossEntropy:         {"cross-entropy forward", "targets"},
-	faultCrossEntropyBackward: {"cross-entropy backward", "targets"},
-	faultLinearCrossEntropy:   {"linear cross-entropy", "targets"},
-	faultGather:               {"gather", "ids"},
-	faultScatter:              {"scatter", "ids"},
+var faultNames = [...]struct{ kernel, indices, also string }{
+	faultEmbedding:            {"embedding forward", "ids", ""},
+	faultEmbeddingBackward:    {"embedding backward", "ids", ""},
+	faultCrossEntropy:         {"cross-entropy forward", "targets", ", or IgnoreIndex"},
+	faultCrossEntropyBackward: {"cross-entropy backward", "targets", ", or IgnoreIndex"},
+	faultLinearCrossEntropy:   {"linear cross-entropy", "targets", ", or IgnoreIndex"},
+	faultGather:               {"gather", "ids", ""},
+	faultScatter:              {"scatter", "ids", ""},
 }
 
 // fault tells a kernel where to note an index.
@@ -52,6 +52,6 @@ func (d *Device) fault(kernel faultKernel) (fault, error) {
 // faultError is what a kernel noted.
 func faultError(n driver.Note) error {
 	name := faultNames[n.Kernel]
-	return fmt.Errorf("%s: element %d of %s is %d, it needs to be from 0 to %d",
-		name.kernel, n.Position, name.indices, n.Value, n.Limit-1)
+	return fmt.Errorf("%s: element %d of %s is %d, it needs to be from 0 to %d%s",
+		name.kernel, n.Position, name.indices, n.Value, n.Limit-1, name.also)
 }
