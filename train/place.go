@@ -245,9 +245,12 @@ func (c PlaceConfig) join(ctx context.Context) (*distributed.Group, error) {
 	if size := max(1, started.Size); c.GPUs > 0 && size != c.GPUs {
 		return nil, fmt.Errorf("%s is %d, a launcher has started %d ranks: it needs no %s", c.named("gpus"), c.GPUs, size, c.named("gpus"))
 	}
-	if c.Shard != ShardNothing && started.Size <= 1 {
+	if alone := started.Size <= 1; alone && c.Shard != ShardNothing {
 		return nil, fmt.Errorf("%s is %q, it needs several GPUs, by %s or a launcher: this program is alone",
 			c.named("shard"), c.Shard, c.named("gpus"))
+	} else if alone && c.SequenceRanks > 1 {
+		return nil, fmt.Errorf("%s is %d, it needs several GPUs, by %s or a launcher: this program is alone",
+			c.named("share"), c.SequenceRanks, c.named("gpus"))
 	}
 	if started.Timeout = c.Timeout; c.Timeout == 0 {
 		started.Timeout = defaultRankTimeout

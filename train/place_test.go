@@ -17,18 +17,18 @@ import (
 // What is wrong with a place is said in the words of who asked for it: fields, or flags.
 func TestPlaceErrors(t *testing.T) {
 	for want, c := range map[string]train.PlaceConfig{
-		`Device is "tpu", it needs to be auto, cpu, cuda or cuda:N`:             {Device: "tpu"},
-		"GPUs is -1, it needs to be at least 1":                                 {GPUs: -1},
-		"Device is given with GPUs, which takes the first GPUs":                 {GPUs: 2, Device: "cuda:1"},
-		`Shard is "all", it needs to be state or weights`:                       {Shard: "all"},
-		"SequenceRanks is -2, it needs to be at least 1":                        {SequenceRanks: -2},
-		"SequenceRanks is 3, it needs to divide GPUs 4":                         {SequenceRanks: 3, GPUs: 4},
-		"ShardRanks is 1, it needs to be at least 2, or 0 for all":              {Shard: train.ShardState, ShardRanks: 1},
-		"ShardRanks is 2 and Shard is empty":                                    {ShardRanks: 2},
-		"Lost is fewer with ShardRanks, where each rank has a part":             {Shard: train.ShardState, ShardRanks: 2, Lost: distributed.LostMissed},
-		"ShardRanks is 3, it needs to divide GPUs 4":                            {Shard: train.ShardWeights, ShardRanks: 3, GPUs: 4},
-		`Shard is "state", it needs several GPUs, by GPUs or a launcher`:        {Device: "cpu", Shard: train.ShardState},
-		"SequenceRanks is 2: distributed: Split: size is 2, it needs to divide": {Device: "cpu", SequenceRanks: 2},
+		`Device is "tpu", it needs to be auto, cpu, cuda or cuda:N`:        {Device: "tpu"},
+		"GPUs is -1, it needs to be at least 1":                            {GPUs: -1},
+		"Device is given with GPUs, which takes the first GPUs":            {GPUs: 2, Device: "cuda:1"},
+		`Shard is "all", it needs to be state or weights`:                  {Shard: "all"},
+		"SequenceRanks is -2, it needs to be at least 1":                   {SequenceRanks: -2},
+		"SequenceRanks is 3, it needs to divide GPUs 4":                    {SequenceRanks: 3, GPUs: 4},
+		"ShardRanks is 1, it needs to be at least 2, or 0 for all":         {Shard: train.ShardState, ShardRanks: 1},
+		"ShardRanks is 2 and Shard is empty":                               {ShardRanks: 2},
+		"Lost is fewer with ShardRanks, where each rank has a part":        {Shard: train.ShardState, ShardRanks: 2, Lost: distributed.LostMissed},
+		"ShardRanks is 3, it needs to divide GPUs 4":                       {Shard: train.ShardWeights, ShardRanks: 3, GPUs: 4},
+		`Shard is "state", it needs several GPUs, by GPUs or a launcher`:   {Device: "cpu", Shard: train.ShardState},
+		"SequenceRanks is 2, it needs several GPUs, by GPUs or a launcher": {Device: "cpu", SequenceRanks: 2},
 	} {
 		p, err := train.OpenPlace(t.Context(), c)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || p != nil {
@@ -42,7 +42,7 @@ func TestPlaceErrors(t *testing.T) {
 	if err := flags.Parse([]string{"-device", "cpu", "-share", "2"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := train.OpenPlace(t.Context(), c); err == nil || !strings.HasPrefix(err.Error(), "-share is 2: ") {
+	if _, err := train.OpenPlace(t.Context(), c); err == nil || !strings.HasPrefix(err.Error(), "-share is 2, it needs several GPUs") {
 		t.Errorf("flags for ranks that are not there: %v", err)
 	}
 }

@@ -158,10 +158,10 @@ func (l *Loop) restore(c checkpoint.Checkpoint, shards bool) error {
 // accepts returns why the loop cannot go on from a state.
 func (l *Loop) accepts(s loopState) error {
 	if batches := (s.Done + s.LeftOut) * l.batchesOfStep(); s.Batches != batches {
-		return fmt.Errorf("it took %d batches for %d steps, this loop would have taken %d", s.Batches, s.Done, batches)
+		return fmt.Errorf("it took %d batches for %d steps, this loop would have taken %d: it needs the ranks and the accumulation that it began with", s.Batches, s.Done, batches)
 	}
 	if s.Done > l.c.Steps {
-		return fmt.Errorf("it has %d steps, this loop ends at %d", s.Done, l.c.Steps)
+		return fmt.Errorf("it has %d steps, this loop ends at %d, which needs to be more", s.Done, l.c.Steps)
 	}
 	if drawn := max(s.Masks, 1); drawn != kernels.DropoutVersion && !l.newMasks && l.training.mode().Drops() {
 		return fmt.Errorf("its dropout drew masks of version %d, this program draws those of version %d, so it cannot go on "+

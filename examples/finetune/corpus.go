@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/tokenizer"
@@ -138,7 +139,7 @@ func readCorpus(s settings, folder string) (*corpus, error) {
 func (c *corpus) read(s settings) ([]data.Document, error) {
 	content, err := plainfile.ReadFile(s.Data, maxText)
 	if err != nil {
-		return nil, err
+		return nil, cli.Missing(s.Data, err)
 	}
 	var documents []data.Document
 	switch ending := strings.ToLower(filepath.Ext(s.Data)); {

@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 			return fmt.Errorf("%s: %w", pattern, err)
 		}
 		if len(found) == 0 {
-			return fmt.Errorf("there is no %s", pattern)
+			return fmt.Errorf("there is no %s%s", pattern, cli.Meant(pattern))
 		}
 		paths = append(paths, found...)
 	}

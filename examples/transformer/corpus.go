@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/tokenizer"
@@ -205,7 +206,9 @@ func loadText(s settings) (c corpus, err error) {
 		c.isGo = true
 	} else {
 		var content []byte
-		content, err = plainfile.ReadFile(s.Data, maxText)
+		if content, err = plainfile.ReadFile(s.Data, maxText); err != nil {
+			return c, fmt.Errorf("-data: %w", cli.Missing(s.Data, err))
+		}
 		text, c.origin = string(content), s.Data
 	}
 	if err != nil {
@@ -218,7 +221,9 @@ func loadText(s settings) (c corpus, err error) {
 	case s.BPE > 0:
 		c.tokenizer, err = tokenizer.TrainGPT2(text, s.BPE)
 	case s.Vocab != "":
-		c.tokenizer, err = tokenizer.OpenGPT2(s.Vocab, s.Merges)
+		if c.tokenizer, err = tokenizer.OpenGPT2(s.Vocab, s.Merges); err != nil {
+			return c, fmt.Errorf("-vocab, -merges: %w", err)
+		}
 	default:
 		c.tokenizer, err = tokenizer.NewCharacters(text)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/nn/pretrained"
@@ -10,8 +11,11 @@ import (
 )
 
 // export writes the model of a checkpoint, and its tokenizer, as a folder that Python's
-// transformers opens.
-func (s settings) export(folder string, t tokenizer.Tokenizer, c checkpoint.Checkpoint) error {
+// transformers opens, and says which checkpoint it was.
+func (s settings) export(folder string, t tokenizer.Tokenizer, c checkpoint.Checkpoint, by string) error {
+	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
+		return fmt.Errorf("-export %s is a file, it needs to be a folder, or the name of a new one", folder)
+	}
 	parameters := nn.NewParameters(s.Seed)
 	for _, w := range c.Weights {
 		if err := parameters.Set(w.Name, w.Value); err != nil {
@@ -34,6 +38,7 @@ func (s settings) export(folder string, t tokenizer.Tokenizer, c checkpoint.Chec
 	if err := tokenizer.WriteFolder(folder, t); err != nil {
 		return err
 	}
+	fmt.Fprint(os.Stderr, by)
 	fmt.Printf("%s is a %s. In Python:\n\n", folder, m.Family())
 	fmt.Printf("model = transformers.AutoModelForCausalLM.from_pretrained(%q)\n", folder)
 	fmt.Printf("tokenizer = transformers.AutoTokenizer.from_pretrained(%q)\n", folder)

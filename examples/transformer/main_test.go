@@ -382,7 +382,7 @@ func TestSampleTakesTheNewestRunThatCanBeRead(t *testing.T) {
 func TestDaysOnACPUAreAskedFor(t *testing.T) {
 	t.Chdir(t.TempDir())
 	err := do(t, "-preset", "gpt2", "-device", "cpu")
-	if err == nil || !strings.Contains(err.Error(), "years: -yes begins all the same") {
+	if err == nil || !strings.Contains(err.Error(), "years on a CPU like this one: -yes begins all the same") {
 		t.Errorf("-preset gpt2 on a CPU: %v", err)
 	}
 	if _, err := os.Stat("runs"); err == nil {

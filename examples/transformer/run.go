@@ -234,12 +234,12 @@ func use(ctx context.Context, place *train.Place, s settings, o options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "By %s, step %d:\n", folder, c.Step)
+		by := fmt.Sprintf("By %s, step %d:\n", folder, c.Step)
 		if o.export != "" {
-			return own.export(o.export, t, c)
+			return own.export(o.export, t, c, by)
 		}
 		o.explicit(&own)
-		return write(ctx, place, own, o, t, c)
+		return write(ctx, place, own, o, t, c, by)
 	}
 	return nil
 }
@@ -262,8 +262,8 @@ func (r *run) readBest(s *settings) (tokenizer.Tokenizer, checkpoint.Checkpoint,
 	return t, c, err
 }
 
-// write writes text by the weights of a checkpoint.
-func write(ctx context.Context, place *train.Place, s settings, o options, t tokenizer.Tokenizer, c checkpoint.Checkpoint) error {
+// write writes text by the weights of a checkpoint, which it says first.
+func write(ctx context.Context, place *train.Place, s settings, o options, t tokenizer.Tokenizer, c checkpoint.Checkpoint, by string) error {
 	parameters, err := place.NewParameters(s.Seed)
 	if err != nil {
 		return err
@@ -282,6 +282,7 @@ func write(ctx context.Context, place *train.Place, s settings, o options, t tok
 	if err != nil {
 		return err
 	}
+	fmt.Fprint(os.Stderr, by)
 	return a.write(ctx, screen())
 }
 

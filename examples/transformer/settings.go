@@ -211,7 +211,8 @@ func (s settings) checkCost(place *train.Place, o options) error {
 	if place.Device() != nil || o.yes || o.resume || cost < 48*time.Hour {
 		return nil
 	}
-	return fmt.Errorf("on a CPU like this one it would take about %s: -yes begins all the same, -preset minute takes about one", spell(cost))
+	return fmt.Errorf("%.0f million parameters and -steps %d of %.0f tokens would take about %s on a CPU like this one: "+
+		"-yes begins all the same, -preset minute takes about one", float64(s.parameters())/1e6, s.Steps, s.tokensOfStep(), spell(cost))
 }
 
 // spell is a long time in words.
@@ -226,12 +227,17 @@ func spell(d time.Duration) string {
 	return fmt.Sprintf("%.0f hours", d.Hours())
 }
 
+// tokensOfStep is how many tokens one process learns from in a step.
+func (s settings) tokensOfStep() float64 {
+	return float64(s.Batch) * float64(s.Context) * float64(s.Accumulation)
+}
+
 // cost is about how long all steps take on this machine's CPU. A step costs six products and sums a
 // parameter and token; twenty thousand million of them a second are what a core does of a small
 // model, one with another.
 func (s settings) cost(parameters int) time.Duration {
 	const perCore = 20e9
-	tokens := float64(s.Batch) * float64(s.Context) * float64(s.Accumulation) * float64(s.Steps)
+	tokens := s.tokensOfStep() * float64(s.Steps)
 	seconds := 6 * float64(parameters) * tokens / (perCore * float64(runtime.GOMAXPROCS(0)))
 	return time.Duration(min(seconds, math.MaxInt64/1e9) * 1e9)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -45,6 +46,9 @@ var headers = map[Format]header{
 // and must keep its size until it is closed; on other systems it is read as a whole.
 func Open(path string) (*Tokens, error) {
 	m, err := open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("Open: %w, it needs to be a file of tokens", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("Open: %w", err)
 	}

@@ -63,7 +63,41 @@ func Parse(flags *flag.FlagSet, args []string, others map[string]string, file st
 	if err := Flags(flags, args, others); err != nil || flags.NArg() == 0 {
 		return err
 	}
+	if err := detached(flags, args); err != nil {
+		return err
+	}
 	return argument(flags, flags.Arg(0), file)
+}
+
+// detached is the error of a value that a flag takes only behind an equals sign, nil if the first
+// argument is none.
+func detached(flags *flag.FlagSet, args []string) error {
+	before := len(args) - flags.NArg() - 1
+	if before < 0 || !strings.HasPrefix(args[before], "-") {
+		return nil
+	}
+	f := flags.Lookup(strings.TrimLeft(args[before], "-"))
+	if f == nil || !takesNone(f) {
+		return nil
+	}
+	if err := f.Value.Set(flags.Arg(0)); err != nil {
+		return fmt.Errorf("%q stands behind -%s, whose value needs to follow an equals sign: %w", flags.Arg(0), f.Name, err)
+	}
+	return fmt.Errorf("%q stands behind -%s, whose value needs to follow an equals sign: -%s=%s", flags.Arg(0), f.Name, f.Name, flags.Arg(0))
+}
+
+// takesNone reports whether a flag may stand without a value and is no plain yes or no.
+func takesNone(f *flag.Flag) bool {
+	optional, ok := f.Value.(interface{ IsBoolFlag() bool })
+	if !ok || !optional.IsBoolFlag() {
+		return false
+	}
+	getter, ok := f.Value.(flag.Getter)
+	if !ok {
+		return true
+	}
+	_, plain := getter.Get().(bool)
+	return !plain
 }
 
 // Flags parses flags. The error of a flag that does not exist names the one that was probably
@@ -124,6 +158,8 @@ func argument(flags *flag.FlagSet, arg, file string) error {
 	meant := ""
 	if _, err := os.Stat(filepath.Join(arg, "config.json")); err == nil && flags.Lookup("model") != nil {
 		meant = "-model " + arg
+	} else if _, err := os.Stat(filepath.Join(arg, "checkpoints")); err == nil && flags.Lookup("out") != nil {
+		meant = "-out " + arg
 	} else if _, err := os.Stat(arg); file != "" && (err == nil || strings.Contains(arg, ".")) {
 		meant = "-" + file + " " + arg
 	} else if name := Nearest(strings.TrimLeft(arg, "-–—"), flags, nil); name != "" {

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"flag"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +19,8 @@ func someFlags() *flag.FlagSet {
 	f.String("data", "", "a `file`")
 	f.String("top-k", "", "")
 	f.Bool("resume", false, "")
+	f.String("out", "", "")
+	f.Var(new(optional), "page", "")
 	f.Duration("grace", 0, "")
 	f.Uint64("seed", 1, "")
 	return f
@@ -24,27 +28,31 @@ func someFlags() *flag.FlagSet {
 
 func TestParseSaysWhatWasMeant(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("text", nil, 0o644); err != nil {
+	if err := errors.Join(os.WriteFile("text", nil, 0o644), os.MkdirAll("run/checkpoints", 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"-step 3":     "there is no flag -step: did you mean -steps?",
-		"--lr=3":      "there is no flag -lr: did you mean -rate?",
-		"-top_k 3":    "did you mean -top-k?",
-		"-topk 3":     "did you mean -top-k?",
-		"-Resume":     "did you mean -resume?",
-		"-xyzzy":      "there is no flag -xyzzy (-help",
-		"mytext.txt":  `argument "mytext.txt" is no flag: did you mean -data mytext.txt?`,
-		"text":        "did you mean -data text?",
-		"resume":      "did you mean -resume?",
-		"what":        `argument "what" is no flag (-help`,
-		"-steps nine": `invalid value "nine" for flag -steps: it needs to be a whole number (-help`,
-		"-steps 1e3":  `invalid value "1e3" for flag -steps: it needs to be a whole number (-help`,
-		"-rate 1,5":   `invalid value "1,5" for flag -rate: it needs to be a number (-help`,
-		"-seed -1":    `invalid value "-1" for flag -seed: it needs to be a whole number, not negative`,
-		"-grace 30":   `invalid value "30" for flag -grace: it needs to be a time with its unit, such as 30s`,
-		"-resume=no":  `invalid value "no" for flag -resume: it needs to be true or false`,
-		"-steps 3":    "",
+		"-step 3":      "there is no flag -step: did you mean -steps?",
+		"--lr=3":       "there is no flag -lr: did you mean -rate?",
+		"-top_k 3":     "did you mean -top-k?",
+		"-topk 3":      "did you mean -top-k?",
+		"-Resume":      "did you mean -resume?",
+		"-xyzzy":       "there is no flag -xyzzy (-help",
+		"mytext.txt":   `argument "mytext.txt" is no flag: did you mean -data mytext.txt?`,
+		"text":         "did you mean -data text?",
+		"resume":       "did you mean -resume?",
+		"what":         `argument "what" is no flag (-help`,
+		"-steps nine":  `invalid value "nine" for flag -steps: it needs to be a whole number (-help`,
+		"-steps 1e3":   `invalid value "1e3" for flag -steps: it needs to be a whole number (-help`,
+		"-rate 1,5":    `invalid value "1,5" for flag -rate: it needs to be a number (-help`,
+		"-seed -1":     `invalid value "-1" for flag -seed: it needs to be a whole number, not negative`,
+		"-grace 30":    `invalid value "30" for flag -grace: it needs to be a time with its unit, such as 30s`,
+		"-resume=no":   `invalid value "no" for flag -resume: it needs to be true or false`,
+		"-page at:80":  `"at:80" stands behind -page, whose value needs to follow an equals sign: -page=at:80`,
+		"-page at":     `"at" stands behind -page, whose value needs to follow an equals sign: it needs a port`,
+		"-resume run":  `argument "run" is no flag: did you mean -out run? (-help`,
+		"-resume what": `argument "what" is no flag (-help`,
+		"-steps 3":     "",
 	} {
 		err := Parse(someFlags(), strings.Fields(args), map[string]string{"lr": "rate"}, "data")
 		switch {
@@ -79,5 +87,39 @@ func TestHelpHasEachFlagOnce(t *testing.T) {
 		if strings.Count(text.String(), want) != 1 {
 			t.Errorf("help has %q %d times, want once:\n%s", want, strings.Count(text.String(), want), text.String())
 		}
+	}
+}
+
+// optional is a flag that may stand without a value.
+type optional string
+
+func (o *optional) String() string { return string(*o) }
+
+func (*optional) IsBoolFlag() bool { return true }
+
+func (o *optional) Set(text string) error {
+	if *o = optional(text); text != "true" && !strings.Contains(text, ":") {
+		return errors.New("it needs a port")
+	}
+	return nil
+}
+
+// A path that leads to nothing is told with the one that is nearly the same, beside it.
+func TestMissing(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := errors.Join(os.Mkdir("folder", 0o755), os.WriteFile("folder/text.txt", nil, 0o644), os.WriteFile("mine.txt", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"mine.text": ": did you mean mine.txt?", "folder/txt.txt": ": did you mean folder/text.txt?",
+		"other.bin": "", "nowhere/text.txt": "", "folder/x": "",
+	} {
+		_, err := os.Stat(path)
+		if said := Missing(path, err); !errors.Is(said, fs.ErrNotExist) || said.Error() != err.Error()+want {
+			t.Errorf("%s: %v, want %v%s", path, said, err, want)
+		}
+	}
+	if other := errors.New("damaged"); Missing("mine.text", other) != other {
+		t.Error("another error is another one now")
 	}
 }
