@@ -34,12 +34,15 @@ type MultiHeadAttentionConfig struct {
 	RoPE *ops.RoPEOptions
 	// Turn, in the place of RoPE, is what turns queries and keys, (B, S, heads, HeadDim).
 	Turn func(h Tensor) Tensor
-	// QKNorm normalises each head of queries and keys by an RMSNorm, before RoPE; QKNormAll, in its
-	// place, all heads of a query and all of a key as one row each. Epsilon is the norms',
-	// NormPlusOne makes them scale by 1 + weight.
+	// QKNorm normalises each head of queries and keys, before RoPE; QKNormAll, in its place, all
+	// heads of a query and all of a key as one row each. Epsilon is the norms', NormPlusOne makes
+	// RMSNorms scale by 1 + weight.
 	QKNorm, QKNormAll bool
+	QKNormKind        QKNormKind // what QKNorm normalises by; QKNormAll does by an RMSNorm
 	Epsilon           float64
 	NormPlusOne       bool
+	// Clip bounds queries, keys and values to ±Clip before RoPE; 0 means not.
+	Clip float64
 	// Init is of the linear layers' weights; nil means FanIn, of which queries are less where
 	// Options.Scale would make scores larger than 1/√HeadDim does, as in T5.
 	Init     Init
@@ -126,6 +129,9 @@ func (m *MultiHeadAttention) complete() bool {
 	if c.QKNorm && c.QKNormAll {
 		return m.refuse("QKNorm and QKNormAll are set, it needs to be one of them")
 	}
+	if !m.completeNorms() {
+		return false
+	}
 	if c.RoPE != nil && c.Turn != nil {
 		return m.refuse("RoPE and Turn are set, it needs to be one of them")
 	}
@@ -176,14 +182,7 @@ func (m *MultiHeadAttention) build() {
 		m.qkv = add("qkv", c.Dim, queries+2*keys)
 	}
 	if normalise {
-		if c.QKNorm {
-			queries, keys = c.HeadDim, c.HeadDim
-		}
-		norm := NormConfig{Epsilon: c.Epsilon, RMS: true, PlusOne: c.NormPlusOne}
-		norm.Dim = queries
-		m.qnorm = m.norm("qnorm", nil, norm)
-		norm.Dim = keys
-		m.knorm = m.norm("knorm", nil, norm)
+		m.qnorm, m.knorm = m.headNorm("qnorm", c.Heads), m.headNorm("knorm", c.KVHeads)
 	}
 	if c.places != nil {
 		m.placeDrop = m.dropout("placedrop", c.places.dropout)
@@ -194,6 +193,14 @@ func (m *MultiHeadAttention) build() {
 	m.proj = m.linear("proj", c.NewLinear, LinearConfig{
 		In: values, Out: c.Dim, NoBias: c.NoBias || c.NoProjBias, Init: initOr(c.ProjInit, c.Init),
 	})
+}
+
+// clip bounds what projections give, if asked.
+func (m *MultiHeadAttention) clip(h Tensor) Tensor {
+	if m.c.Clip == 0 {
+		return h
+	}
+	return h.Clip(m.c.Clip)
 }
 
 // queryFactor is what queries begin smaller by, so that scores are no larger than with a scale of
@@ -373,7 +380,7 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 // does itself. It gives none where they need to stay apart.
 func (m *MultiHeadAttention) together(x Tensor, cache *ops.KVCache, o ops.AttentionOptions) Tensor {
 	if m.qkv != nil {
-		return m.qkv.Forward(x)
+		return m.clip(m.qkv.Forward(x))
 	}
 	if m.c.Cross || m.qnorm != nil || m.c.Turn != nil || m.latent != nil || m.c.places != nil {
 		return Tensor{}
@@ -382,7 +389,7 @@ func (m *MultiHeadAttention) together(x Tensor, cache *ops.KVCache, o ops.Attent
 	if weights == nil {
 		return Tensor{}
 	}
-	qkv := m.s.of(ops.LinearsSideBySide(x.n, weights, biases, changes...))
+	qkv := m.clip(m.s.of(ops.LinearsSideBySide(x.n, weights, biases, changes...)))
 	rope := m.rope(o)
 	if rope == nil || cache != nil {
 		return qkv
@@ -510,6 +517,7 @@ func (m *MultiHeadAttention) heads(h Tensor, heads int, norm Layer, turn func(Te
 	if norm != nil && m.c.QKNormAll {
 		h = norm.Forward(h)
 	}
+	h = m.clip(h)
 	if shape := h.Shape(); len(shape) > 0 {
 		h = h.Reshape(withLast(shape, heads, -1)...)
 	}

@@ -44,6 +44,7 @@ type EncoderHeads struct {
 	PoolerDropout    bool               // the pooler reads its vector after dropout
 	MaskedActivation kernels.Activation // of the masked head; zero means that of the blocks
 	MaskedNoBias     bool               // the linear layer of the masked head has no bias
+	MaskedUntied     bool               // the masked head has words of its own, the part predtokens
 }
 
 // Encoder reads a whole sequence, of which every element sees every other: texts as BERT does, or
@@ -52,7 +53,7 @@ type EncoderHeads struct {
 // [NewBERT] and [NewViT] make the usual ones.
 //
 // Its parts are called blocks.0, blocks.1, ..., norm, embnorm, pooler, classifier, tokenclasses,
-// and for masked tokens transform, prednorm and predbias. Those of texts are tokens, positions,
+// and for masked tokens transform, prednorm, predbias and predtokens. Those of texts are tokens, positions,
 // types and project, that of images is embeddings, that of biases distances, those of Disentangled
 // places and places.norm.
 type Encoder struct {
@@ -172,7 +173,11 @@ func (e *Encoder) addHeads(c EncoderConfig, norm NormConfig, words *Embedding) {
 	transform := e.linear("transform", nil, LinearConfig{
 		In: e.dim, Out: norm.Dim, Activation: activation, Init: c.Block.Init, NoBias: e.heads.MaskedNoBias,
 	})
-	words.tie()
+	if e.heads.MaskedUntied {
+		words = NewEmbedding(e.s.Sub("predtokens"), EmbeddingConfig{Vocab: c.Text.Vocab, Dim: norm.Dim})
+	} else {
+		words.tie()
+	}
 	e.masked = &maskedHead{transform: transform, norm: e.norm("prednorm", c.Block.NewNorm, norm), tokens: words}
 	e.masked.bias = e.s.Parameter("predbias", Zero, 1, c.Text.Vocab)
 }
@@ -273,7 +278,7 @@ func (e *Encoder) ClassifyTokens(h Tensor) Tensor {
 }
 
 // Predict gives the logits of the token at each place, such as a masked one: (B, S, Dim) → (B, S,
-// Vocab). It shares the weights of the embedding.
+// Vocab). It shares the weights of the embedding, but with MaskedUntied.
 func (e *Encoder) Predict(h Tensor) Tensor {
 	if e.masked == nil {
 		return e.failf("there is no head for masked tokens, the config needs Masked")

@@ -111,6 +111,23 @@ func TestConfigErrors(t *testing.T) {
 			"Block: norms is 6, it needs to be PreNorm, PostNorm, BranchNorm, SandwichNorm, ParallelNorm or ParallelNorms"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, QKNormAll: true}),
 			"MultiHeadAttention: QKNorm and QKNormAll are set, it needs to be one of them"},
+		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, QKNormKind: 3}),
+			"MultiHeadAttention: QKNormKind is 3, it needs to be HeadRMSNorm, HeadLayerNorm or HeadLayerNorms"},
+		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormKind: nn.HeadLayerNorm}), "MultiHeadAttention: QKNormKind is set, it needs QKNorm"},
+		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, QKNormKind: nn.HeadLayerNorm, NormPlusOne: true}),
+			"MultiHeadAttention: NormPlusOne is set, QKNormKind needs to be HeadRMSNorm"},
+		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Clip: -1}), "MultiHeadAttention: clip is -1, it needs to be positive, or 0 for none"},
+		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Clip: 1, QKNorm: true}),
+			"MultiHeadAttention: Clip is set, it needs to be without QKNorm, Latent and Disentangled"},
+		{func(s *nn.Scope) {
+			nn.NewLanguageModel(s, nn.LanguageModelConfig{Positions: true, SkipPadding: true})
+		}, "LanguageModel: first position is 0, it needs to be positive with SkipPadding"},
+		{func(s *nn.Scope) {
+			nn.NewLanguageModel(s, nn.LanguageModelConfig{TokenDim: -2})
+		}, "LanguageModel: token dim is -2, it needs to be positive, or 0 for that of the blocks"},
+		{func(s *nn.Scope) {
+			nn.NewExperts(s, nn.ExpertsConfig{Dim: 4, Hidden: 4, Count: 2, Activation: kernels.ReLU, Clamped: &kernels.ClampedGate{Slope: 1, Limit: 1}})
+		}, "Experts: Clamped and Activation are set, it needs to be one of them"},
 		{gpt(nn.GPTConfig{}), "GPT: vocab is 0, it needs to be at least 1"},
 		{gpt(nn.GPTConfig{Vocab: 5, Context: 5, Heads: 2, Dim: 8}), "GPT: layers is 0, it needs to be at least 1"},
 		{gpt(nn.GPTConfig{Vocab: 5, Context: 5, Layers: 1, Heads: 3, Dim: 8}), "MultiHeadAttention: dim is 8, it needs to be a multiple of heads, which is 3"},

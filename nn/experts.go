@@ -21,6 +21,8 @@ type ExpertsConfig struct {
 	// loads.
 	Corrected bool
 	Bias      bool // the experts' layers have biases
+	// Activation is of the gates of all experts; zero means SiLU.
+	Activation kernels.Activation
 	// Clamped, if it is not nil, is the gate in the place of silu(gate)·up. The columns of gateup
 	// are then pairs of a gate and what it gates.
 	Clamped  *kernels.ClampedGate
@@ -39,6 +41,8 @@ type SharedExpert struct {
 // a few of many gated MLPs for each token, and the result is their weighted sum:
 //
 //	y = Σ_j w_j·down_e(silu(gate_e(x))·up_e(x)), e = chosen_j     [+ shared(x)]
+//
+// or with another Activation in the place of silu.
 //
 // No token is dropped, and an expert computes its own tokens alone.
 //
@@ -65,6 +69,10 @@ func NewExperts(s *Scope, c ExpertsConfig) *Experts {
 	if !m.positive(size{"dim", c.Dim}, size{"hidden", c.Hidden}, size{"count", c.Count}) {
 		return m
 	}
+	if c.Clamped != nil && !m.isSiLU() {
+		m.failf("Clamped and Activation are set, it needs to be one of them")
+		return m
+	}
 	router := s.Sub("router").layer("Experts")
 	m.router = router.parameter("weight", initOr(c.Init, FanIn), c.Dim, c.Count)
 	if c.RouterBias {
@@ -76,7 +84,9 @@ func NewExperts(s *Scope, c ExpertsConfig) *Experts {
 	m.gateup, m.gateupBias = m.each("gateup", c.Init, c.Dim, 2*c.Hidden)
 	m.down, m.downBias = m.each("down", initOr(c.ProjInit, c.Init), c.Hidden, c.Dim)
 	if c.Shared.Hidden != 0 {
-		m.shared = NewMLP(s.Sub("shared"), MLPConfig{Dim: c.Dim, Hidden: c.Shared.Hidden, Gated: true, NoBias: true, Init: c.Init, ProjInit: c.ProjInit})
+		m.shared = NewMLP(s.Sub("shared"), MLPConfig{
+			Dim: c.Dim, Hidden: c.Shared.Hidden, Gated: true, Activation: c.Activation, NoBias: true, Init: c.Init, ProjInit: c.ProjInit,
+		})
 		if c.Shared.Gated {
 			m.sharedGate = NewLinear(s.Sub("sharedgate"), LinearConfig{In: c.Dim, Out: 1, NoBias: true, Init: c.Init})
 		}
@@ -110,16 +120,13 @@ func (m *Experts) Forward(x Tensor) Tensor {
 		return m.none(x)
 	}
 	m.s.routed = append(m.s.routed, routed{logits.n, chosen})
-	y, gate := x, ops.SwiGLUHalves
-	if m.c.Clamped != nil {
-		gate = func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.ClampedGate(x, *m.c.Clamped) }
-	}
+	y := x
 	for _, op := range []func(x *gorgonia.Node) (*gorgonia.Node, error){
 		func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.Dispatch(x, chosen) },
 		func(x *gorgonia.Node) (*gorgonia.Node, error) {
 			return ops.GroupedLinear(x, m.gateup, m.gateupBias, chosen)
 		},
-		gate,
+		m.gate,
 		func(x *gorgonia.Node) (*gorgonia.Node, error) {
 			return ops.GroupedLinear(x, m.down, m.downBias, chosen)
 		},
@@ -136,6 +143,33 @@ func (m *Experts) Forward(x Tensor) Tensor {
 		shared = shared.Mul(m.sharedGate.Forward(x).Sigmoid())
 	}
 	return y.Add(shared)
+}
+
+// gate is what the halves of gateup's rows give together.
+func (m *Experts) gate(x *gorgonia.Node) (*gorgonia.Node, error) {
+	switch {
+	case m.c.Clamped != nil:
+		return ops.ClampedGate(x, *m.c.Clamped)
+	case m.isSiLU():
+		return ops.SwiGLUHalves(x)
+	}
+	last := x.Dims() - 1
+	gate, err := ops.Slice(x, last, 0, m.c.Hidden)
+	if err == nil {
+		gate, err = ops.Activate(gate, m.c.Activation)
+	}
+	if err != nil {
+		return nil, err
+	}
+	up, err := ops.Slice(x, last, m.c.Hidden, 2*m.c.Hidden)
+	if err != nil {
+		return nil, err
+	}
+	return ops.Mul(gate, up)
+}
+
+func (m *Experts) isSiLU() bool {
+	return m.c.Activation == kernels.NoActivation || m.c.Activation == kernels.SiLU
 }
 
 // routed is what a router decided, and by which logits.

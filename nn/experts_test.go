@@ -56,11 +56,45 @@ func TestExpertsAreMLPs(t *testing.T) {
 	}
 }
 
+// With another activation, of gates and of what all tokens have, experts of which tokens have one
+// are the MLP of it.
+func TestExpertsOfOtherActivations(t *testing.T) {
+	for _, act := range []kernels.Activation{kernels.GELUTanh, kernels.ReLU} {
+		p := nn.NewParameters(3)
+		g := gorgonia.NewGraph()
+		s := nn.NewScope(g, p).DType(tensor.Float64)
+		x := on(input(g, tensor.Float64, "x", 2, 4, 6))
+		got := s.Experts("moe", x, nn.ExpertsConfig{Hidden: 5, Count: 1, Router: kernels.RouterOptions{Chosen: 1}, Activation: act, Shared: nn.SharedExpert{Hidden: 5}})
+		shared := nn.NewMLP(s.Sub("other"), nn.MLPConfig{Dim: 6, Hidden: 5, Gated: true, NoBias: true, Activation: act})
+		one := nn.NewMLP(s.Sub("one"), nn.MLPConfig{Dim: 6, Hidden: 5, Gated: true, NoBias: true, Activation: act})
+		want := shared.Forward(x).Add(one.Forward(x))
+		if err := s.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"gate", "up", "down"} {
+			copy(floats(t, p.Value("other."+part+".weight")), floats(t, p.Value("moe.shared."+part+".weight")))
+		}
+		gateup := floats(t, p.Value("moe.gateup.weight"))
+		for i := range 30 {
+			floats(t, p.Value("one.gate.weight"))[i] = gateup[i/5*10+i%5]
+			floats(t, p.Value("one.up.weight"))[i] = gateup[i/5*10+5+i%5]
+		}
+		copy(floats(t, p.Value("one.down.weight")), floats(t, p.Value("moe.down.weight")))
+		evaluate(t, g)
+		for i, w := range floats(t, want.Node().Value()) {
+			if y := floats(t, got.Node().Value())[i]; math.Abs(y-w) > 1e-12 {
+				t.Fatalf("%v: element %d is %v, want %v", act, i, y, w)
+			}
+		}
+	}
+}
+
 // Gradients of a layer that has everything are slopes, on both machines.
 func TestExpertsGradients(t *testing.T) {
 	for name, c := range map[string]nn.ExpertsConfig{
 		"plain":   {Router: kernels.RouterOptions{Chosen: 2, Normalize: true}},
 		"clamped": {Router: kernels.RouterOptions{Chosen: 1}, Clamped: &kernels.ClampedGate{Slope: 1.5, Limit: 0.9}},
+		"GELU":    {Router: kernels.RouterOptions{Chosen: 2}, Activation: kernels.GELUErf, Bias: true, Shared: nn.SharedExpert{Hidden: 3}},
 		"all": {
 			Router: kernels.RouterOptions{Chosen: 2, Scores: kernels.SigmoidScores, Normalize: true, Epsilon: 1e-20, Scale: 2.5, Groups: 2, KeptGroups: 1, GroupChoice: kernels.GroupByBestTwo},
 			Bias:   true, RouterBias: true, Corrected: true, Shared: nn.SharedExpert{Hidden: 3, Gated: true},

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -20,12 +21,15 @@ type LanguageModelConfig struct {
 	// window, its RoPE, where its norms are. It must do the same each time.
 	Change func(i int, c *BlockConfig)
 
-	Tokens *Embedding // the vectors of tokens, made by another part of the model; nil for the model's own
+	Tokens   *Embedding // the vectors of tokens, made by another part of the model; nil for the model's own
+	TokenDim int        // of the vectors of tokens and of what the head reads; 0 means that of the blocks, else linear layers lie between
 
 	Positions      bool            // a vector is added for each position
 	PositionKind   PositionKind    // which; zero means LearnedPositions
 	Distances      *DistanceConfig // a bias of attention that goes by distance; nil for none
 	FirstPosition  int             // the row of the table of positions that the first token has; the table has so many rows more
+	SkipPadding    bool            // [LanguageModel.HiddenWith] counts positions over tokens alone, in integers, which takes a FirstPosition
+	NoLastNorm     bool            // there is no norm behind the last block
 	TiedHead       bool            // the head shares the weights of the embedding
 	NoHead         bool            // there is none: the model gives vectors alone
 	HeadBias       bool            // a number for each token is added to the logits, the parameter headbias
@@ -51,7 +55,7 @@ type TextClasses struct {
 //
 // Its parts are called tokens, positions, blocks.0, blocks.1, ..., norm and head, whose weight is
 // (Vocab, Dim) as that of tokens is; in the place of the head is classifier where there are
-// Classes.
+// Classes. A TokenDim of its own adds project, behind the embedding, and narrow, before the head.
 type LanguageModel struct {
 	layer
 	c         LanguageModelConfig
@@ -59,6 +63,8 @@ type LanguageModel struct {
 	positions *PositionalEmbedding // nil for none
 	drop      *Dropout
 	norm      Layer // of the embeddings; nil for none
+	project   Layer // of the embeddings, before positions; nil for none
+	narrow    Layer // of what the blocks gave; nil for none
 	stack     *Stack
 	head      *Embedding // is tokens where the weights are tied; nil with a classifier or NoHead
 	bias      Tensor     // of the logits, (1, Vocab); none without HeadBias
@@ -83,6 +89,12 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 	if c.FirstPosition < 0 || c.FirstPosition > 0 && !c.Positions {
 		m.failf("first position is %d, it needs to be 0, or positive with Positions", c.FirstPosition)
 	}
+	if c.SkipPadding && c.FirstPosition == 0 {
+		m.failf("first position is 0, it needs to be positive with SkipPadding")
+	}
+	if c.TokenDim < 0 {
+		m.failf("token dim is %d, it needs to be positive, or 0 for that of the blocks", c.TokenDim)
+	}
 	if !m.positive(sizes...) || !m.nonNegative("embedding scale", c.EmbeddingScale, "none") ||
 		!m.nonNegative("logit scale", c.LogitScale, "none") || !m.nonNegative("logit soft cap", c.LogitSoftCap, "none") ||
 		!m.nonNegative("balance factor", c.BalanceFactor, "none") {
@@ -90,7 +102,10 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 	}
 	dim := c.Block.Attention.Dim
 	if m.tokens = c.Tokens; m.tokens == nil {
-		m.tokens = NewEmbedding(s.Sub("tokens"), EmbeddingConfig{Vocab: c.Vocab, Dim: dim})
+		m.tokens = NewEmbedding(s.Sub("tokens"), EmbeddingConfig{Vocab: c.Vocab, Dim: m.tokenDim()})
+	}
+	if width := m.tokenDim(); width != dim {
+		m.project = m.linear("project", c.Block.NewLinear, LinearConfig{In: width, Out: dim, NoBias: true, Init: c.Block.Init})
 	}
 	if c.Positions {
 		m.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{
@@ -104,10 +119,16 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 	if c.Distances != nil {
 		c.Block.Attention.Options.Score = newDistanceBias(s.Sub("distances"), *c.Distances, c.Block.Attention.Heads, false)
 	}
-	m.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change})
-	m.addHead(dim)
+	m.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change, NoNorm: c.NoLastNorm})
+	if m.project != nil {
+		m.narrow = m.linear("narrow", c.Block.NewLinear, LinearConfig{In: dim, Out: m.tokenDim(), NoBias: true, Init: c.Block.Init})
+	}
+	m.addHead(m.tokenDim())
 	return m
 }
+
+// tokenDim is the width of the vectors of tokens, and of what the head reads.
+func (m *LanguageModel) tokenDim() int { return cmp.Or(m.c.TokenDim, m.c.Block.Attention.Dim) }
 
 // addHead makes the head: for tokens, or for classes.
 func (m *LanguageModel) addHead(dim int) {
@@ -139,7 +160,7 @@ func (m *LanguageModel) Hidden(tokens Tensor) Tensor { return m.hidden(tokens) }
 
 // HiddenWith is [LanguageModel.Hidden] where keyMask, (B, S), is true where there is a token and no
 // padding; see [AttentionInputs]. Padding behind a text needs none, as no token sees later ones.
-// Positions are counted from the first of a row, padding or not.
+// Positions are counted from the first of a row, padding or not, but with SkipPadding.
 func (m *LanguageModel) HiddenWith(tokens, keyMask Tensor) Tensor {
 	return m.hiddenWith(tokens, BlockInputs{KeyMask: keyMask})
 }
@@ -151,7 +172,7 @@ func (m *LanguageModel) Classify(h, tokens Tensor) Tensor {
 	if m.c.Classes == nil {
 		return m.failf("there is no classifier, the config needs Classes")
 	}
-	if !m.takes("h", h, m.c.Block.Attention.Dim) || !m.takesTokens(tokens, 2) {
+	if !m.takes("h", h, m.tokenDim()) || !m.takesTokens(tokens, 2) {
 		return m.none(h)
 	}
 	shape := tokens.Shape()
@@ -159,7 +180,7 @@ func (m *LanguageModel) Classify(h, tokens Tensor) Tensor {
 	case len(got) != 3 || !got[:2].Eq(shape):
 		return m.failf("h has shape %v, it needs (batch, length, dim) of the tokens, which are %v", []int(got), []int(shape))
 	case m.c.Classes.Padding != nil:
-		return m.classifier.Forward(m.isLast(tokens).Cast(h.DType()).MatMul(h).Reshape(shape[0], m.c.Block.Attention.Dim))
+		return m.classifier.Forward(m.isLast(tokens).Cast(h.DType()).MatMul(h).Reshape(shape[0], m.tokenDim()))
 	case shape[0] > 1:
 		return m.failf("tokens has %d texts, it needs 1 where Classes has no Padding", shape[0])
 	}
@@ -294,7 +315,10 @@ func (m *LanguageModel) hiddenWith(tokens Tensor, in BlockInputs) Tensor {
 		return m.none(tokens)
 	}
 	x := stream{x: m.embed(tokens)}
-	if m.positions != nil {
+	switch {
+	case m.positions != nil && m.c.SkipPadding && !in.KeyMask.IsZero():
+		x = m.positions.besideMasked(x.x, in.KeyMask)
+	case m.positions != nil:
 		x = m.positions.beside(x.x)
 	}
 	return m.through(m.placed(x), in)
@@ -317,7 +341,15 @@ func (m *LanguageModel) through(x stream, in BlockInputs) Tensor {
 	if m.c.Dropout > 0 {
 		x = stream{x: m.drop.Forward(x.joined())}
 	}
-	return m.stack.pass(x, in)
+	return m.narrowed(m.stack.pass(x, in))
+}
+
+// narrowed is what the head reads of what the blocks gave.
+func (m *LanguageModel) narrowed(h Tensor) Tensor {
+	if m.narrow == nil {
+		return h
+	}
+	return m.narrow.Forward(h)
 }
 
 // Layers is how many blocks the model has.
@@ -345,6 +377,9 @@ func (m *LanguageModel) embed(tokens Tensor) Tensor {
 	h := m.tokens.Forward(tokens)
 	if m.c.EmbeddingScale != 0 {
 		h = h.Mul(m.c.EmbeddingScale)
+	}
+	if m.project != nil {
+		h = m.project.Forward(h)
 	}
 	return h
 }
@@ -405,7 +440,7 @@ func (m *LanguageModel) ForwardCached(tokens, positions Tensor, caches []*ops.KV
 	if n := m.c.Layers; m.c.Block.Cross && len(caches) == 2*n {
 		caches, in.memories = caches[:n], caches[n:]
 	}
-	return m.logits(m.stack.ForwardCached(m.placed(stream{x: h}).x, caches, in))
+	return m.logits(m.narrowed(m.stack.ForwardCached(m.placed(stream{x: h}).x, caches, in)))
 }
 
 // causal completes the options of a language model's attention.

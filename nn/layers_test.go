@@ -23,6 +23,10 @@ func TestEveryParameterLearns(t *testing.T) {
 		"branch norm GeGLU": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormAll: true}, Norms: nn.BranchNorm, Gated: true, Activation: kernels.GELUTanh, RMSNorm: true},
 		"sandwich plus one": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, NoProjBias: true}, Norms: nn.SandwichNorm, RMSNorm: true, NormPlusOne: true, MLPBias: new(bool)},
 		"interleaved RoPE":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{Interleaved: true, RotaryDim: 2}}},
+		"norms of heads":    {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, KVHeads: 1, QKNorm: true, QKNormKind: nn.HeadLayerNorm}},
+		"a norm each head":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, KVHeads: 2, QKNorm: true, QKNormKind: nn.HeadLayerNorms, RoPE: &ops.RoPEOptions{}}},
+		"clipped":           {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Clip: 0.8}},
+		"clipped RoPE":      {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormAll: true, Clip: 0.8, RoPE: &ops.RoPEOptions{}}},
 		"latents": {Attention: nn.MultiHeadAttentionConfig{
 			Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{}, Latent: &nn.Latent{Rank: 3, QueryRank: 5, Turned: 2, Plain: 4, Values: 3},
 		}},

@@ -37,7 +37,8 @@ type PositionalEmbeddingConfig struct {
 type PositionalEmbedding struct {
 	layer
 	c      PositionalEmbeddingConfig
-	weight *gorgonia.Node
+	weight *gorgonia.Node // without the rows before the first position's
+	whole  *gorgonia.Node // with them; nil where there are none
 }
 
 // NewPositionalEmbedding makes a PositionalEmbedding in a scope.
@@ -55,6 +56,7 @@ func NewPositionalEmbedding(s *Scope, c PositionalEmbeddingConfig) *PositionalEm
 		p.weight = p.parameter("weight", initOr(c.Init, Normal(gpt2Std)), c.First+c.Context, c.Dim)
 		if c.First > 0 && p.isMade() {
 			rows := p.ids("rows", 1, c.Context, func(_, column int) int { return c.First + column })
+			p.whole = p.weight
 			p.weight = s.of(ops.Embedding(p.weight, rows.n)).Reshape(c.Context, c.Dim).n
 		}
 	case SinusoidalPositions, SinusoidalHalves:
@@ -125,4 +127,30 @@ func (p *PositionalEmbedding) besideAt(x, positions Tensor) stream {
 		return stream{x: p.failf("positions has shape %v, it needs one for each of x's tokens: %v", []int(positions.Shape()), []int(want))}
 	}
 	return stream{x, p.s.of(ops.EmbeddingAs(p.weight, positions.n, x.DType(), p.s.values.frozenRows(p.s.child("weight"))...))}
+}
+
+// besideMasked is x and vectors of positions that are counted over the tokens of a mask alone. What
+// is no token has the row before that of the first position.
+func (p *PositionalEmbedding) besideMasked(x, mask Tensor) stream {
+	if !p.takes("x", x, p.c.Dim) || !p.given("key mask", mask) {
+		return stream{x: p.none(x)}
+	}
+	shape := x.Shape()
+	switch d := mask.DType(); {
+	case p.whole == nil:
+		return stream{x: p.failf("first is 0, it needs to be positive where positions are counted over tokens alone")}
+	case d != tensor.Int && d != tensor.Int32 && d != tensor.Int64:
+		return stream{x: p.failf("key mask is %v, it needs to be int, int32 or int64 where positions are counted by it", d)}
+	case len(shape) != 3 || !mask.Shape().Eq(shape[:2]):
+		return stream{x: p.failf("key mask has shape %v, it needs one number for each of x's tokens: %v", []int(mask.Shape()), []int(shape[:2]))}
+	case shape[1] > p.c.Context || p.sharers() > 1:
+		return stream{x: p.failf("x has %d positions of sequences that %d ranks share, it needs at most the table's %d, and one rank", shape[1], p.sharers(), p.c.Context)}
+	}
+	rows := p.ids("maskedrows", 1, p.c.Context+1, func(_, column int) int { return p.c.First - 1 + column })
+	table := p.s.of(ops.Embedding(p.whole, rows.n)).Reshape(p.c.Context+1, p.c.Dim)
+	positions := p.s.of(ops.TokenPositions(mask.n, 0))
+	if table.failed() || positions.failed() {
+		return stream{x: p.none(x)}
+	}
+	return stream{x, p.s.of(ops.EmbeddingAs(table.n, positions.n, x.DType()))}
 }

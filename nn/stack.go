@@ -15,10 +15,11 @@ type StackConfig struct {
 	// Change, if it is not nil, changes the description of block i before the block is made. It
 	// must do the same each time.
 	Change func(i int, c *BlockConfig)
+	NoNorm bool // there is no norm behind the last block
 }
 
-// Stack is blocks one after the other, and a norm behind the last, but with PostNorm, which needs
-// none: the inside of encoders and decoders alike, (B, S, Dim) → (B, S, Dim).
+// Stack is blocks one after the other, and a norm behind the last, but with NoNorm or PostNorm,
+// which needs none: the inside of encoders and decoders alike, (B, S, Dim) → (B, S, Dim).
 //
 // Its parts are called blocks.0, blocks.1, ... and norm.
 type Stack struct {
@@ -47,7 +48,7 @@ func NewStack(s *Scope, c StackConfig) *Stack {
 		}
 		stack.blocks = append(stack.blocks, NewBlock(s.Sub(fmt.Sprintf("blocks.%d", i)), own))
 	}
-	if c.Block.Norms != PostNorm {
+	if c.Block.Norms != PostNorm && !c.NoNorm {
 		stack.last = stack.norm("norm", c.Block.NewNorm, c.Block.norm())
 	}
 	return stack

@@ -3,6 +3,7 @@ package nn
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/stheno-ml/stheno/ops"
@@ -287,6 +288,18 @@ func (x Tensor) Abs() Tensor { return x.apply(ops.Abs) }
 
 // ReLU is max(x, 0).
 func (x Tensor) ReLU() Tensor { return x.apply(ops.ReLU) }
+
+// Clip bounds every element to ±limit, which needs to be positive. What is bounded has no gradient.
+func (x Tensor) Clip(limit float64) Tensor {
+	if !(limit > 0) || math.IsInf(limit, 0) {
+		return x.fail(fmt.Errorf("Clip: limit is %v, it needs to be positive and finite", limit))
+	}
+	if d := x.DType(); isHalf(d) { // of which differences would be too coarse
+		return x.Cast(tensor.Float32).Clip(limit).Cast(d)
+	}
+	above, below := x.Sub(limit).ReLU(), x.Mul(-1).Sub(limit).ReLU()
+	return x.Sub(above).Add(below)
+}
 
 // Sigmoid is 1/(1 + e to the −x).
 func (x Tensor) Sigmoid() Tensor { return x.apply(ops.Sigmoid) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stheno-ml/stheno/gradcheck"
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -141,6 +142,7 @@ func TestTensorFunctions(t *testing.T) {
 		"Sqrt":    {func(x nn.Tensor) nn.Tensor { return x.Add(2).Sqrt() }, each(func(x float64) float64 { return math.Sqrt(x + 2) })},
 		"Abs":     {nn.Tensor.Abs, each(math.Abs)},
 		"ReLU":    {nn.Tensor.ReLU, each(func(x float64) float64 { return max(x, 0) })},
+		"Clip":    {func(x nn.Tensor) nn.Tensor { return x.Clip(0.4) }, each(func(x float64) float64 { return min(max(x, -0.4), 0.4) })},
 		"Sigmoid": {nn.Tensor.Sigmoid, each(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) })},
 		"Tanh":    {nn.Tensor.Tanh, each(math.Tanh)},
 		"Square":  {nn.Tensor.Square, each(func(x float64) float64 { return x * x })},
@@ -246,6 +248,26 @@ func TestTensorFunctions(t *testing.T) {
 	}
 }
 
+// What is clipped in 16 bits is a limit that they have, and what is not stays as it is.
+func TestClipIn16Bits(t *testing.T) {
+	for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {
+		s := nn.NewScope(gorgonia.NewGraph(), nil)
+		values := []float32{-1000, -8.5, -8, -0.01, 0, 3, 7.5, 8, 13, 60000}
+		y := s.Constant("x", data.Floats(values, 2, 5)).Cast(dtype).Clip(8)
+		same := s.Constant("same", data.Floats(values, 2, 5)).Cast(dtype).Cast(tensor.Float32)
+		out := y.Cast(tensor.Float32)
+		var have, as gorgonia.Value
+		gorgonia.Read(out.Node(), &have)
+		gorgonia.Read(same.Node(), &as)
+		evaluate(t, s.Graph())
+		for i, x := range as.Data().([]float32) {
+			if got := have.Data().([]float32)[i]; got != min(max(x, -8), 8) {
+				t.Errorf("%v: %v is clipped to %v", dtype, x, got)
+			}
+		}
+	}
+}
+
 // Losses add up, with numbers and with each other.
 func TestScalars(t *testing.T) {
 	s := nn.NewScope(gorgonia.NewGraph(), nil)
@@ -292,6 +314,7 @@ func TestTensorErrors(t *testing.T) {
 		"Unbind: axis 1 of shape [2 3] has 3 elements, it needs 4":                                      func(s *nn.Scope) { _ = array(s, "x", 2, 3).Unbind(1, 4)[3] },
 		"Chunk: n is 2, it needs to divide axis -1 of shape [2 3]":                                      func(s *nn.Scope) { _ = array(s, "x", 2, 3).Chunk(-1, 2)[1] },
 		"Div: y is 0, it needs to be another number":                                                    func(s *nn.Scope) { array(s, "x", 2, 3).Div(0) },
+		"Clip: limit is 0, it needs to be positive and finite":                                          func(s *nn.Scope) { array(s, "x", 2).Clip(0) },
 		"TopK: k is 4, it needs to be from 1 to 3: x has shape [2 3]":                                   func(s *nn.Scope) { _, _ = array(s, "x", 2, 3).TopK(4) },
 		"Gather: ids is float32, it needs to be int, int32 or int64":                                    func(s *nn.Scope) { array(s, "x", 2, 3).Gather(array(s, "y", 2, 2)) },
 		"Scatter: ids is a zero Tensor, it needs to be one of the model's":                              func(s *nn.Scope) { array(s, "x", 2, 3).Scatter(nn.Tensor{}, 5) },

@@ -120,7 +120,7 @@ func (f *bertFamily) read(c *config, vocab, first int) nn.EncoderConfig {
 // architecture is the model with the head that the config names.
 func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture {
 	kind := f.head(c, e)
-	c.tied(kind)
+	e.Heads.MaskedUntied = !c.bool("tie_word_embeddings", true) && kind == masked && len(f.repeats) > 0
 	text, dim := e.Text, e.Block.Attention.Dim
 	width := text.Dim
 	if width == 0 {
@@ -171,6 +171,15 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 		links = append(links, layerNorm(f.norm, "prednorm", width)...)
 		bias := same(f.bias, "predbias", text.Vocab)
 		bias.parts[0].shape = []int{1, text.Vocab}
+		if e.Heads.MaskedUntied {
+			links = append(links, same(f.repeats[0], "predtokens.weight", text.Vocab, width))
+			if len(f.repeats) > 1 { // the other bias is left over then
+				bias.copied = true
+				links = append(links, bias)
+				bias.copied, bias.theirs = false, f.repeats[1]
+			}
+			f.repeats = nil
+		}
 		links = append(links, bias)
 		for i, of := range []string{f.base + "embeddings.word_embeddings.weight", f.bias}[:len(f.repeats)] {
 			a.repeats = append(a.repeats, repeat{f.repeats[i], of})
@@ -200,14 +209,6 @@ const (
 	tokenClasses = "ForTokenClassification"
 	questions    = "ForQuestionAnswering"
 )
-
-// tied makes sure that a head for masked tokens shares the embeddings' weights.
-func (c *config) tied(kind string) {
-	const name = "tie_word_embeddings"
-	if c.read[name] = true; kind == masked {
-		needs(c, name, true)
-	}
-}
 
 // head reads which head the model has.
 func (f *bertFamily) head(c *config, e *nn.EncoderConfig) string {

@@ -134,7 +134,9 @@ func mpt(c *config, _ int) *architecture {
 		needs(o, "alibi", true)
 		needs(o, "prefix_lm", false)
 		needs(o, "qk_ln", false)
-		needs(o, "clip_qkv", 0.0)
+		if o.float("clip_qkv", 0) > 0 {
+			d.clip(o, "clip_qkv")
+		}
 		needs(o, "attn_uses_sequence_id", false)
 		o.read["attn_impl"], o.read["model_type"] = true, true
 		c.join(o)

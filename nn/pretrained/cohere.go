@@ -18,7 +18,7 @@ func readCohere(c *config) *decoder {
 
 func cohere(c *config, context int) *architecture {
 	d := readCohere(c)
-	needs(c, "use_qk_norm", false)
+	d.normHeads(c, "use_qk_norm", false, nn.HeadLayerNorms, "self_attn.q_norm", "self_attn.k_norm")
 	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 500000), partial: 1, neighbours: true, context: context})
 	return d.architecture()
 }

@@ -191,7 +191,6 @@ func TestConfigErrors(t *testing.T) {
 		{"gpt2", "n_layer", `16777216`, "field n_layer is 16777216, it needs to be from 1 to 4096"},
 		{"gpt2", "activation_function", `"mish"`, `field activation_function is "mish", it needs to be gelu, gelu_new`},
 		{"gpt2", "add_cross_attention", `true`, "field add_cross_attention is true, only false is supported"},
-		{"gpt2", "tie_word_embeddings", `false`, "field tie_word_embeddings is false, only true is supported"},
 		{"llama3", "hidden_size", `null`, "field hidden_size is missing"},
 		{"llama3", "quantization_config", `{"bits":4}`, `field quantization_config.quant_method is "", it needs to be awq, bitsandbytes, compressed-tensors`},
 		{"llama3", "rms_norm_eps", `-1`, "field rms_norm_eps is -1, it cannot be negative"},

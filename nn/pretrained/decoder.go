@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
@@ -27,9 +28,11 @@ type decoder struct {
 type names struct {
 	body, head                       string // before all names but the head's, and that
 	tokens, positions, embnorm, norm string
+	project, narrow                  string // what lies between vectors of tokens and those of blocks
 	layers                           string // of the blocks, before their numbers
 	// parts are those of a block by the names of package nn. attn.qkv in the place of attn.q,
-	// attn.k and attn.v is one matrix of the three, and mlp.gateup one of mlp.gate and mlp.up.
+	// attn.k and attn.v is one matrix of the three, and mlp.gateup one of mlp.gate and mlp.up. Norms
+	// of heads whose names have a %d are a tensor for each head.
 	parts map[string]string
 	// groups says that attn.qkv has the queries, key and value of one group of heads after the
 	// other, and not all queries, all keys and all values.
@@ -137,6 +140,21 @@ func (d *decoder) biases(attention, mlp bool) {
 	d.Block.Attention.NoBias, d.Block.MLPBias = !attention, &mlp
 }
 
+// clip reads what bounds queries, keys and values.
+func (d *decoder) clip(c *config, name string) {
+	if c.has(name) {
+		d.Block.Attention.Clip = c.positive(name, 0)
+	}
+}
+
+// normHeads reads whether heads of queries and keys are normalised by LayerNorms, and how.
+func (d *decoder) normHeads(c *config, name string, otherwise bool, kind nn.QKNormKind, queries, keys string) {
+	a := &d.Block.Attention
+	if a.QKNorm = c.bool(name, otherwise); a.QKNorm {
+		a.QKNormKind, d.names.parts["attn.qnorm"], d.names.parts["attn.knorm"] = kind, queries, keys
+	}
+}
+
 // types sets the layers' types: layer_types, or what otherwise gives for each.
 func (d *decoder) types(c *config, otherwise func(i int) bool) {
 	given := c.strings("layer_types")
@@ -223,7 +241,11 @@ func (d *decoder) architecture() *architecture {
 		}
 	}
 	n, dim := d.names, d.Block.Attention.Dim
-	links := []link{table(n.body+n.tokens+".weight", "tokens.weight", d.Vocab, dim)}
+	width := cmp.Or(d.TokenDim, dim)
+	links := []link{table(n.body+n.tokens+".weight", "tokens.weight", d.Vocab, width)}
+	if width != dim {
+		links = append(links, weight(n.body+n.project+".weight", "project.weight", width, dim), weight(n.body+n.narrow+".weight", "narrow.weight", dim, width))
+	}
 	if d.Positions {
 		links = append(links, same(n.body+n.positions+".weight", "positions.weight", d.FirstPosition+d.Context, dim))
 	}
@@ -233,7 +255,7 @@ func (d *decoder) architecture() *architecture {
 	for i := range d.Layers {
 		links = append(links, d.layer(fmt.Sprintf("%s%s%d.", n.body, n.layers, i), fmt.Sprintf("blocks.%d.", i), d.mixture != nil && d.mixture.sparse[i])...)
 	}
-	if d.Block.Norms != nn.PostNorm {
+	if d.Block.Norms != nn.PostNorm && !d.NoLastNorm {
 		links = append(links, d.norm(n.body+n.norm, "norm")...)
 	}
 	a := &architecture{decoder: d, prefix: n.body, padding: d.padding, unused: []string{"rotary_emb.inv_freq"}}
@@ -244,7 +266,7 @@ func (d *decoder) architecture() *architecture {
 	case d.TiedHead:
 		a.repeats = []repeat{{n.head + ".weight", n.body + n.tokens + ".weight"}}
 	default:
-		links = append(links, same(n.head+".weight", "head.weight", d.Vocab, dim))
+		links = append(links, same(n.head+".weight", "head.weight", d.Vocab, width))
 	}
 	if d.HeadBias {
 		links = append(links, link{theirs: n.head + ".bias", shape: []int{d.Vocab}, parts: []part{{ours: "headbias", shape: []int{1, d.Vocab}, n: d.Vocab}}})
@@ -271,17 +293,34 @@ func (d *decoder) layer(theirs, ours string, sparse bool) []link {
 		links = append(links, same(theirs+d.names.parts["attn.sinks"], ours+"attn.sinks", a.Heads))
 	}
 	if a.QKNorm || a.QKNormAll {
-		queries, keys := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
-		if a.QKNorm {
-			queries, keys = a.HeadDim, a.HeadDim
-		}
-		links = append(links, same(theirs+d.names.parts["attn.qnorm"]+".weight", ours+"attn.qnorm.weight", queries),
-			same(theirs+d.names.parts["attn.knorm"]+".weight", ours+"attn.knorm.weight", keys))
+		links = append(links, d.headNorm(theirs+d.names.parts["attn.qnorm"], ours+"attn.qnorm", a.Heads)...)
+		links = append(links, d.headNorm(theirs+d.names.parts["attn.knorm"], ours+"attn.knorm", a.KVHeads)...)
 	}
 	for _, norm := range normParts[b.Norms] {
 		links = append(links, d.norm(theirs+d.names.parts[norm], ours+norm)...)
 	}
 	return links
+}
+
+// headNorm is the tensors of what normalises heads of queries or keys.
+func (d *decoder) headNorm(theirs, ours string, heads int) (links []link) {
+	switch a := d.Block.Attention; {
+	case a.QKNormAll:
+		return []link{same(theirs+".weight", ours+".weight", heads*a.HeadDim)}
+	case a.QKNormKind == nn.HeadLayerNorm:
+		return layerNorm(theirs, ours, a.HeadDim)
+	case a.QKNormKind != nn.HeadLayerNorms:
+		return []link{same(theirs+".weight", ours+".weight", a.HeadDim)}
+	case !strings.Contains(theirs, "%d"):
+		return []link{same(theirs+".weight", ours+".weight", heads, a.HeadDim)}
+	default:
+		for h := range heads {
+			links = append(links, link{theirs: fmt.Sprintf(theirs, h) + ".weight", shape: []int{a.HeadDim}, parts: []part{
+				{ours: ours + ".weight", shape: []int{heads, a.HeadDim}, n: a.HeadDim, at: h * a.HeadDim},
+			}})
+		}
+		return links
+	}
 }
 
 // attention is the tensors of a block's attention but for norms and sinks.

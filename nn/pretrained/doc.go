@@ -23,9 +23,9 @@
 //     gemma3; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
 //     stablelm; starcoder2; smollm3; mixtral, qwen2_moe, qwen3_moe, olmoe, glm4_moe, gpt_oss,
 //     deepseek_v2 and deepseek_v3, whose experts are [nn.Experts]; gpt_neox, gptj, falcon, bloom,
-//     mpt and opt. llama, mistral, qwen2, qwen3 and the Gemmas may have a head for classes of
-//     texts, such as a reward, which [nn.LanguageModel.Classify] applies. Files of any may lack the
-//     head, for vectors alone;
+//     mpt, opt and persimmon. llama, mistral, qwen2, qwen3 and the Gemmas may have a head for
+//     classes of texts, such as a reward, which [nn.LanguageModel.Classify] applies. Files of any
+//     may lack the head, for vectors alone;
 //   - encoders of texts: bert, roberta, xlm-roberta, camembert, distilbert, electra and mpnet, with
 //     the heads for masked tokens, for classes of texts and of tokens, and for questions;
 //     nomic_bert, with those but the last; deberta-v2, which DeBERTa-v3 is too, with all of them

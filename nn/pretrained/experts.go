@@ -24,9 +24,7 @@ func readExperts(c *config, d *decoder, hidden, count string, chosen int) *mixtu
 		c.fail("field num_experts_per_tok is %d, it needs to be at most %s, which is %d", m.Router.Chosen, c.called(count), m.Count)
 		m.Router.Chosen = 1
 	}
-	if d.Block.Activation != kernels.SiLU {
-		c.fail("field hidden_act is %s, experts have silu alone", c.fields["hidden_act"])
-	}
+	m.Activation = d.Block.Activation
 	c.read["router_aux_loss_coef"], c.read["output_router_logits"] = true, true // for balance alone
 	for i := range m.sparse {
 		m.sparse[i] = true
@@ -174,6 +172,7 @@ func gptOSS(c *config, context int) *architecture {
 	m := readExperts(c, d, "intermediate_size", "num_local_experts", 4)
 	d.balance(c, 0.001)
 	m.Router.Normalize, m.RouterBias, m.Bias = true, true, true
+	m.Activation = kernels.NoActivation // hidden_act is given, and not used
 	m.Clamped = &kernels.ClampedGate{Slope: c.positive("swiglu_alpha", 1.702), Limit: c.positive("swiglu_limit", 7)}
 	c.read["initial_context_length"] = true // is in the published configs, for no one to read
 	d.types(c, func(i int) bool { return i%2 == 0 })
@@ -269,9 +268,7 @@ func olmoe(c *config, context int) *architecture {
 	d.names = llamaNames(expertNames(nil))
 	d.bias(c)
 	d.Block.Attention.QKNormAll = true
-	if c.has("clip_qkv") {
-		c.fail("field clip_qkv is %s, only null is supported", c.fields["clip_qkv"])
-	}
+	d.clip(c, "clip_qkv")
 	c.also("num_experts", "num_local_experts")
 	d.balance(c, 0.01)
 	readExperts(c, d, "intermediate_size", "num_experts", 8).Router.Normalize = c.bool("norm_topk_prob", false)

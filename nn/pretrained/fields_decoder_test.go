@@ -109,7 +109,8 @@ func init() {
 		"qwen3-classes": slices.Concat(rewardFields, windows),
 		"olmo": slices.Concat(llamaLike, []configField{
 			{"attention_bias", `true`, works, ""},
-			{"clip_qkv", `1`, refused, ""},
+			{"clip_qkv", `1`, works, ""},
+			{"clip_qkv", `-1`, refused, ""},
 			{"partial_rotary_factor", `0.5`, refused, ""},
 			{"tie_word_embeddings", `true`, works, ""},
 		}),
@@ -138,7 +139,7 @@ func init() {
 			{"residual_multiplier", `1`, works, ""},
 			{"tie_word_embeddings", `true`, works, ""},
 		}),
-		"cohere": slices.Concat(cohereFields, []configField{{"use_qk_norm", `true`, refused, ""}}),
+		"cohere": slices.Concat(cohereFields, []configField{{"use_qk_norm", `true`, works, ""}}),
 		"cohere2": slices.Concat(without(cohereFields, "head_dim"), []configField{
 			{"_sliding_window_pattern", `1`, idle, ""}, // layer_types says it
 			{"head_dim", `4`, refused, ""},
@@ -162,7 +163,7 @@ func init() {
 			{"partial_rotary_factor", `1`, works, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`},
 			{"partial_rotary_factor", `0.1`, refused, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`}, // turns nothing
 			{"partial_rotary_factor", `0.5`, refused, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`}, // turns 3 of 6
-			{"qk_layernorm", `true`, refused, ""},
+			{"qk_layernorm", `true`, works, ""},
 			{"tie_word_embeddings", `true`, works, ""},
 			{"use_parallel_residual", `true`, works, ""},
 			{"use_qkv_bias", `false`, works, ""},
@@ -185,8 +186,20 @@ func init() {
 			{"hidden_act", `"gelu"`, works, ""},
 			{"layer_norm_eps", `0.1`, works, ""},
 			{"partial_rotary_factor", `1`, works, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`},
-			{"qk_layernorm", `true`, refused, ""},
+			{"qk_layernorm", `true`, works, ""},
 			{"resid_pdrop", `0.5`, works, ""},
+			{"tie_word_embeddings", `true`, works, ""},
+		}),
+		"persimmon": slices.Concat(partly("partial_rotary_factor", turningFields), []configField{
+			{"attention_dropout", `0.5`, works, ""},
+			{"hidden_act", `"gelu"`, works, ""},
+			{"hidden_dropout", `0.5`, refused, ""},
+			{"intermediate_size", `28`, works, ""},
+			{"layer_norm_eps", `0.1`, works, ""},
+			{"num_key_value_heads", `2`, refused, ""},
+			{"partial_rotary_factor", `1`, works, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`},
+			{"qk_layernorm", `false`, works, ""},
+			{"rope_theta", `10`, works, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`},
 			{"tie_word_embeddings", `true`, works, ""},
 		}),
 		"gpt_neox": slices.Concat(partly("rotary_pct", without(turningFields, "num_attention_heads")), []configField{
@@ -262,7 +275,7 @@ func init() {
 			{"tie_word_embeddings", `false`, works, ""},
 		}),
 		"opt": slices.Concat(without(sizeFields, "hidden_size"), []configField{
-			{"_remove_final_layer_norm", `true`, refused, ""},
+			{"_remove_final_layer_norm", `true`, works, ""},
 			{"activation_function", `"gelu"`, works, ""},
 			{"activation_dropout", `0.5`, idle, ""}, // transformers does not look at it
 			{"attention_dropout", `0.5`, works, ""},
@@ -272,10 +285,10 @@ func init() {
 			{"ffn_dim", `28`, works, ""},
 			{"hidden_size", `48`, works, `{"word_embed_proj_dim": null}`},
 			{"init_std", `1`, idle, ""}, // of weights that are not loaded
-			{"layer_norm_elementwise_affine", `false`, refused, ""},
+			{"layer_norm_elementwise_affine", `false`, works, ""},
 			{"layerdrop", `0.5`, refused, ""},
 			{"tie_word_embeddings", `false`, works, ""},
-			{"word_embed_proj_dim", `12`, refused, ""},
+			{"word_embed_proj_dim", `12`, works, ""},
 		}),
 		"mpt": slices.Concat(shapeFields, []configField{
 			{"attn_config", `{"alibi": false}`, refused, ""},
@@ -284,7 +297,8 @@ func init() {
 			{"attn_config", `{"attn_pdrop": 0.5}`, works, ""},
 			{"attn_config", `{"attn_type": "multiquery_attention"}`, refused, ""},
 			{"attn_config", `{"attn_uses_sequence_id": true}`, refused, ""},
-			{"attn_config", `{"clip_qkv": 1}`, refused, ""},
+			{"attn_config", `{"clip_qkv": 0}`, idle, ""},
+			{"attn_config", `{"clip_qkv": 1}`, works, ""},
 			{"attn_config", `{"prefix_lm": true}`, refused, ""},
 			{"attn_config", `{"qk_ln": true}`, refused, ""},
 			{"attn_config", `{"softmax_scale": 1}`, works, ""},

@@ -12,7 +12,8 @@ import (
 
 // expertFields are what they have in common.
 var expertFields = slices.Concat(decoderFields, []configField{
-	{"hidden_act", `"gelu"`, refused, ""},
+	{"hidden_act", `"gelu"`, works, ""},
+	{"hidden_act", `"mish"`, refused, ""},
 	{"num_experts_per_tok", `1`, works, ""},
 	{"num_experts_per_tok", `9`, refused, ""},
 	{"output_router_logits", `true`, idle, ""}, // of the loss
@@ -102,9 +103,10 @@ func init() {
 			{"topk_group", `1`, works, `{"num_experts_per_tok": 2}`},
 			{"topk_method", `"greedy"`, refused, ""},
 		}),
-		"gpt_oss": slices.Concat(without(expertFields, "rope_parameters", "rope_scaling", "partial_rotary_factor"), []configField{
+		"gpt_oss": slices.Concat(without(expertFields, "hidden_act", "rope_parameters", "rope_scaling", "partial_rotary_factor"), []configField{
 			{"attention_bias", `false`, works, ""},
-			{"initial_context_length", `2`, idle, ""}, // transformers does not look at it
+			{"hidden_act", `"gelu"`, idle, ""},        // transformers does not look at it
+			{"initial_context_length", `2`, idle, ""}, // nor at this
 			{"layer_types", `["full_attention", "full_attention"]`, works, ""},
 			{"num_local_experts", `4`, works, ""},
 			{"rope_parameters", `{"rope_type": "linear", "factor": 2.0}`, works, ""},
@@ -116,7 +118,7 @@ func init() {
 		}),
 		"olmoe": slices.Concat(expertFields, []configField{
 			{"attention_bias", `true`, works, ""},
-			{"clip_qkv", `1`, refused, ""},
+			{"clip_qkv", `1`, works, ""},
 			{"norm_topk_prob", `true`, works, ""},
 			{"num_experts", `4`, works, ""},
 		}),

@@ -158,13 +158,13 @@ var configFields = map[string][]configField{
 		{"reorder_and_upcast_attn", `true`, idle, ""}, // the scores are float32 anyway
 		{"resid_pdrop", `0.5`, works, ""},
 		{"scale_attn_by_inverse_layer_idx", `true`, works, ""},
-		{"scale_attn_weights", `false`, refused, ""},
+		{"scale_attn_weights", `false`, works, ""},
 		{"summary_activation", `"tanh"`, idle, ""}, // these five are of a head for choices, whose tensors are refused
 		{"summary_first_dropout", `0.5`, idle, ""},
 		{"summary_proj_to_labels", `false`, idle, ""},
 		{"summary_type", `"mean"`, idle, ""},
 		{"summary_use_proj", `false`, idle, ""},
-		{"tie_word_embeddings", `false`, refused, ""},
+		{"tie_word_embeddings", `false`, works, ""},
 		{"vocab_size", `47`, works, ""},
 	},
 	"llama3": slices.Concat(decoderFields, hiddenAct, []configField{
@@ -238,7 +238,7 @@ var configFields = map[string][]configField{
 		{"tie_word_embeddings", `false`, works, ""},
 	}),
 	"bert-classes":    slices.Concat(encoderFields, []configField{{"pad_token_id", `3`, idle, ""}}),
-	"roberta-masked":  {{"tie_word_embeddings", `false`, refused, ""}},
+	"roberta-masked":  {{"tie_word_embeddings", `false`, works, ""}},
 	"roberta-classes": slices.Concat(encoderFields, []configField{{"pad_token_id", `3`, works, ""}}),
 	"electra-classes": slices.Concat(without(encoderFields, "hidden_size"), []configField{
 		{"embedding_size", `12`, works, ""},
@@ -292,7 +292,7 @@ var configFields = map[string][]configField{
 		{"rope_scaling", `{"rope_type": "linear", "factor": 2}`, refused, ""},
 		{"sparse_pred_ignore_index", `3`, idle, ""},
 		{"sparse_prediction", `true`, idle, ""}, // of a loss that is the caller's
-		{"tie_word_embeddings", `false`, refused, ""},
+		{"tie_word_embeddings", `false`, works, ""},
 		{"vocab_size", `47`, works, ""},
 	},
 	"nomic-classes": slices.Concat(without(encoderFields, "add_cross_attention", "hidden_act", "is_decoder", "num_attention_heads", "position_embedding_type", "hidden_size", "max_position_embeddings"), []configField{

@@ -240,6 +240,10 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 	for i := range a.links {
 		l := &a.links[i]
 		name, found := w.find(l.theirs, a.prefix)
+		if l.copied {
+			used[name] = true
+			continue
+		}
 		if found == nil {
 			return nil, fmt.Errorf("tensor %q is missing", l.theirs)
 		}

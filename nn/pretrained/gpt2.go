@@ -21,20 +21,24 @@ func gpt2(c *config, _ int) *architecture {
 		Activation: c.activation("activation_function", "gelu_new"), Epsilon: c.float("layer_norm_epsilon", 1e-5),
 		Dropout: c.float("embd_pdrop", 0.1),
 	}
-	c.ending("LMHeadModel", "GPT2Model", "ForCausalLM")
+	kind := c.ending("LMHeadModel", "GPT2Model", "ForCausalLM")
 	attention, residual := c.float("attn_pdrop", 0.1), c.float("resid_pdrop", 0.1)
 	byLayer := c.bool("scale_attn_by_inverse_layer_idx", false)
-	headDim := float64(config.Dim) / float64(config.Heads)
+	scaled, width := c.bool("scale_attn_weights", true), math.Sqrt(float64(config.Dim)/float64(config.Heads))
+	if !scaled {
+		width = 1
+	}
 	config.Block = func(i int, b *nn.BlockConfig) {
 		b.Dropout, b.Attention.Options.Dropout.P = residual, attention
+		if byLayer || !scaled {
+			b.Attention.Options.Scale = 1 / width
+		}
 		if byLayer {
-			b.Attention.Options.Scale = 1 / (math.Sqrt(headDim) * float64(i+1))
+			b.Attention.Options.Scale /= float64(i + 1)
 		}
 	}
 	c.causal()
-	needs(c, "scale_attn_weights", true)
 	needs(c, "add_cross_attention", false)
-	needs(c, "tie_word_embeddings", true)
 	for _, name := range []string{
 		"reorder_and_upcast_attn", "n_ctx", // the first matters to 16-bit attention alone, the second repeats n_positions
 		"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
@@ -65,12 +69,21 @@ func gpt2(c *config, _ int) *architecture {
 		links = append(links, layerNorm(theirs+"ln_1", ours+"norm1", d)...)
 		links = append(links, layerNorm(theirs+"ln_2", ours+"norm2", d)...)
 	}
-	return &architecture{
+	model := config.Model()
+	a := &architecture{
 		links: append(links, layerNorm("transformer.ln_f", "norm", d)...), prefix: "transformer.",
-		unused:  []string{".attn.bias", ".attn.masked_bias"},
-		repeats: []repeat{{"lm_head.weight", "transformer.wte.weight"}},
-		build:   func(s *nn.Scope) any { return nn.NewGPT(s, config) },
+		unused: []string{".attn.bias", ".attn.masked_bias"},
+		build:  func(s *nn.Scope) any { return nn.NewLanguageModel(s, model) },
 	}
+	switch model.TiedHead = c.bool("tie_word_embeddings", true); {
+	case model.TiedHead:
+		a.repeats = []repeat{{"lm_head.weight", "transformer.wte.weight"}}
+	case kind == "GPT2Model":
+		model.NoHead = true
+	default:
+		a.links = append(a.links, same("lm_head.weight", "head.weight", config.Vocab, d))
+	}
+	return a
 }
 
 // layerNorm is the two parameters of a LayerNorm.

@@ -20,6 +20,7 @@ type link struct {
 	linear     bool   // the parts are the weights of an nn.Linear each
 	experts    bool   // the part is of one of the matrices of nn.Experts
 	embedding  bool   // the part is the weight of an nn.Embedding
+	copied     bool   // it is only written: another link reads its parts
 	parts      []part // they lie one after the other along the first axis of the file's tensor
 }
 

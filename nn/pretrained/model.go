@@ -141,6 +141,7 @@ var families = map[string]func(*config, int) *architecture{
 	"olmo3":                 olmo3,
 	"olmoe":                 olmoe,
 	"opt":                   opt,
+	"persimmon":             persimmon,
 	"phi":                   phi,
 	"phi3":                  phi3,
 	"qwen2":                 qwen2,

@@ -50,12 +50,11 @@ func modernBERT(c *config, _ int) *architecture {
 	}
 	c.read["classifier_activation"], c.read["decoder_bias"] = true, true // of heads
 	kind := c.ending(bare, masked)
-	c.tied(kind)
-	base := ""
+	tied, base := c.bool("tie_word_embeddings", true), ""
 	if kind == masked {
 		needs(c, "decoder_bias", true)
 		act := c.activation("classifier_activation", "gelu")
-		base, e.Heads = "model.", nn.EncoderHeads{Masked: true, MaskedActivation: act, MaskedNoBias: true}
+		base, e.Heads = "model.", nn.EncoderHeads{Masked: true, MaskedActivation: act, MaskedNoBias: true, MaskedUntied: !tied}
 	}
 
 	norm := func(theirs, ours string) link { return same(theirs+".weight", ours+".weight", dim) }
@@ -77,7 +76,11 @@ func modernBERT(c *config, _ int) *architecture {
 		bias := same("decoder.bias", "predbias", vocab)
 		bias.parts[0].shape = []int{1, vocab}
 		links = append(links, weight("head.dense.weight", "transform.weight", dim, dim), norm("head.norm", "prednorm"), bias)
-		a.repeats = []repeat{{"decoder.weight", base + "embeddings.tok_embeddings.weight"}}
+		if tied {
+			a.repeats = []repeat{{"decoder.weight", base + "embeddings.tok_embeddings.weight"}}
+		} else {
+			links = append(links, same("decoder.weight", "predtokens.weight", vocab, dim))
+		}
 	}
 	a.links, a.build = links, func(s *nn.Scope) any { return nn.NewEncoder(s, e) }
 	return a

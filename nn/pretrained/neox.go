@@ -70,7 +70,7 @@ func phi(c *config, context int) *architecture {
 	b.Norms, d.HeadBias = nn.ParallelNorm, true
 	d.group(c, 0)
 	b.Attention.Options.Dropout.P, b.Dropout, d.Dropout = c.float("attention_dropout", 0), c.float("resid_pdrop", 0), c.float("embd_pdrop", 0)
-	needs(c, "qk_layernorm", false)
+	d.normHeads(c, "qk_layernorm", false, nn.HeadLayerNorm, "self_attn.q_layernorm", "self_attn.k_layernorm")
 	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 10000), partial: 0.5, bands: true, context: context})
 	return d.architecture()
 }
@@ -88,9 +88,25 @@ func stableLM(c *config, context int) *architecture {
 	}
 	b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 	needs(c, "hidden_dropout", 0.0)
-	needs(c, "qk_layernorm", false)
+	d.normHeads(c, "qk_layernorm", false, nn.HeadLayerNorms, "self_attn.q_layernorm.norms.%d", "self_attn.k_layernorm.norms.%d")
 	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 10000), partial: 0.25, bands: true, context: context})
 	d.names.norm = "norm"
+	return d.architecture()
+}
+
+// persimmon is Persimmon-8B.
+func persimmon(c *config, context int) *architecture {
+	d := newDecoder(c, 16384, false)
+	d.names = llamaNames(map[string]string{
+		"attn.qkv": "self_attn.query_key_value", "attn.proj": "self_attn.dense", "mlp.fc": "mlp.dense_h_to_4h", "mlp.proj": "mlp.dense_4h_to_h",
+	})
+	d.names.norm, d.names.groups = "final_layernorm", true
+	b := &d.Block
+	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "relu2"), c.float("layer_norm_eps", 1e-5)
+	b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
+	needs(c, "hidden_dropout", 0.0)
+	d.normHeads(c, "qk_layernorm", true, nn.HeadLayerNorm, "self_attn.q_layernorm", "self_attn.k_layernorm")
+	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 10000), partial: 0.5, bands: true, context: context})
 	return d.architecture()
 }
 

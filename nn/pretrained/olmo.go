@@ -16,9 +16,7 @@ func olmo(c *config, context int) *architecture {
 	d.group(c, 0)
 	d.bias(c)
 	d.Block.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
-	if c.has("clip_qkv") {
-		c.fail("field clip_qkv is %s, only null is supported", c.fields["clip_qkv"])
-	}
+	d.clip(c, "clip_qkv")
 	d.turn(c, 10000, context)
 	return d.architecture()
 }

@@ -12,7 +12,7 @@ func opt(c *config, _ int) *architecture {
 		},
 	}
 	b, yes := &d.Block, true
-	d.Positions, d.FirstPosition = true, 2
+	d.Positions, d.FirstPosition, d.SkipPadding = true, 2, true
 	b.Hidden, b.Activation = c.size("ffn_dim", 3072), c.activation("activation_function", "relu")
 	biased := c.bool("enable_bias", true)
 	d.biases(biased, biased)
@@ -22,11 +22,11 @@ func opt(c *config, _ int) *architecture {
 	}
 	b.Dropout, b.Attention.Options.Dropout.P = c.float("dropout", 0.1), c.float("attention_dropout", 0)
 	d.Dropout = b.Dropout
-	if size := c.sizeOrNone("word_embed_proj_dim", b.Attention.Dim); size != b.Attention.Dim && size != 0 {
-		c.fail("field word_embed_proj_dim is %d, it needs to be hidden_size, which is %d", size, b.Attention.Dim)
+	d.TokenDim, d.names.project, d.names.narrow = c.sizeOrNone("word_embed_proj_dim", b.Attention.Dim), "project_in", "project_out"
+	d.NoLastNorm = c.bool("_remove_final_layer_norm", false)
+	if !c.bool("layer_norm_elementwise_affine", true) {
+		b.NewNorm = func(*nn.Scope, nn.NormConfig) nn.Layer { return nn.LayerFunc(nn.Tensor.LayerNorm) }
 	}
-	needs(c, "_remove_final_layer_norm", false)
-	needs(c, "layer_norm_elementwise_affine", true)
 	needs(c, "layerdrop", 0.0)
 	c.read["activation_dropout"] = true // is in the published configs, for no one to read
 	c.read["init_std"] = true           // of weights that are not loaded

@@ -25,8 +25,9 @@ tf.logging.set_verbosity_error()
 tf.logging.disable_progress_bar()
 models = [
     *(name for name in decoders if name != "llama-longrope"), "llama-classes", "gemma3-images", "t5", "t5-gated", "bart", "marian", "whisper",
-    "bert-classes", "roberta-classes", "roberta-masked", "xlm-roberta", "camembert-tokens", "distilbert-classes", "electra-classes", "electra-masked",
-    "mpnet-classes", "modernbert", "modernbert-masked", "nomic-classes", "deberta-classes", "deberta-masked", "gemma3-both",
+    "bert-classes", "bert-untied-masked", "roberta-classes", "roberta-masked", "xlm-roberta", "camembert-tokens", "distilbert-classes",
+    "electra-classes", "electra-masked", "electra-untied-masked",
+    "mpnet-classes", "modernbert", "modernbert-masked", "modernbert-untied-masked", "nomic-classes", "deberta-classes", "deberta-masked", "gemma3-both",
     "vit-classes", "dinov2", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated", "clip", "siglip",
 ]
 # Every config has these; what they are is in the tests.

@@ -1,7 +1,7 @@
 """Writes greedy.json: 100 greedy tokens behind each of two prompts, as transformers chooses them, and the token that it
 expects most behind each of a text of 100; see golden.py.
 
-    python3 greedy.py
+    python3 greedy.py [NAME...]
 
 The models are those of golden.py, with room for longer texts. Where positions are learned, the rows of their tables are
 repeated for it. Of the prompts that are tried, those with the most different tokens stand, whose most probable token is
@@ -11,6 +11,7 @@ never nearly another. Where it is nearly another behind the text, it stands as -
 import json
 import pathlib
 import shutil
+import sys
 import tempfile
 
 import torch
@@ -21,12 +22,12 @@ from golden import here, models
 
 LONGEST, STEPS, LENGTHS, CLEAR = 128, 100, (5, 9), 1e-4
 lengths = {  # what the configs call it
-    "gpt2": dict(n_positions=LONGEST), "gptj": dict(n_positions=LONGEST), "bloom": {}, "mpt": dict(max_seq_len=LONGEST),
+    "gpt2": dict(n_positions=LONGEST), "gpt2-untied": dict(n_positions=LONGEST), "mpt-clip": dict(max_seq_len=LONGEST), "gptj": dict(n_positions=LONGEST), "bloom": {}, "mpt": dict(max_seq_len=LONGEST),
     "phi3": dict(max_position_embeddings=LONGEST, original_max_position_embeddings=LONGEST),
     "llama-longrope": dict(max_position_embeddings=2 * LONGEST, rope_parameters=dict(
         rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.2], long_factor=[2.0, 3.0, 4.0], original_max_position_embeddings=LONGEST)),
 }
-tables = {"gpt2": "transformer.wpe.weight", "opt": "model.decoder.embed_positions.weight", "opt-post": "model.decoder.embed_positions.weight"}
+tables = {name: "transformer.wpe.weight" for name in ("gpt2", "gpt2-untied")} | {name: "model.decoder.embed_positions.weight" for name in models if "opt" in name}
 
 
 def longer(name, fields):
@@ -65,9 +66,9 @@ def text(model, prompt):
     return ids, clear
 
 
-def write():
-    golden = {}
-    for name in models:
+def write(names):
+    golden = {} if not names else json.loads((here / "greedy.json").read_text())
+    for name in names or models:
         fields = lengths.get(name, dict(max_position_embeddings=LONGEST))
         folder = longer(name, fields)
         model = tf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -91,4 +92,4 @@ def write():
 
 
 if __name__ == "__main__":
-    write()
+    write(sys.argv[1:])

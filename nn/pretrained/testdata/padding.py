@@ -1,6 +1,6 @@
 """Writes padding.json: the norms of the gradients of the embeddings where padding stands in a text, by the small models.
 
-    python3 padding.py
+    python3 padding.py [NAME...]
 
 Each model has two: with 5, which the texts hold, as pad_token_id, and without that field, so that the family's usual one counts.
 transformers gives no gradient to the vector of padding, in most families. None stands where it refuses to load the model.
@@ -47,14 +47,14 @@ def norm(name, change):
     return float(f"{embeddings.weight.grad.double().norm().item():.7g}")
 
 
-def write():
+def write(names):
     tf.logging.set_verbosity_error()
     tf.logging.disable_progress_bar()
-    found = {}
-    for name in [*(n for n in decoders if n != "llama-longrope"), *writers]:
+    found = {} if not names else json.loads((here / "padding.json").read_text())
+    for name in names or [*(n for n in decoders if n != "llama-longrope"), *writers]:
         found[name] = [norm(name, lambda c: c | dict(pad_token_id=PADDING)), norm(name, lambda c: {k: v for k, v in c.items() if k != "pad_token_id"})]
     (here / "padding.json").write_text("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items()) + "\n}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(write())
+    write(sys.argv[1:])
