@@ -53,9 +53,9 @@ type EncoderHeads struct {
 // [NewBERT] and [NewViT] make the usual ones.
 //
 // Its parts are called blocks.0, blocks.1, ..., norm, embnorm, pooler, classifier, tokenclasses,
-// and for masked tokens transform, prednorm, predbias and predtokens. Those of texts are tokens, positions,
-// types and project, that of images is embeddings, that of biases distances, those of Disentangled
-// places and places.norm.
+// and for masked tokens transform, prednorm, predbias and predtokens. Those of texts are tokens,
+// positions, types and project, that of images is embeddings, that of biases distances, those of
+// Disentangled places and places.norm.
 type Encoder struct {
 	layer
 	dim     int

@@ -167,20 +167,7 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 	case questions:
 		links = append(links, linear("qa_outputs", "tokenclasses", dim, 2)...)
 	case masked:
-		links = append(links, linear(f.transform, "transform", dim, width)...)
-		links = append(links, layerNorm(f.norm, "prednorm", width)...)
-		bias := same(f.bias, "predbias", text.Vocab)
-		bias.parts[0].shape = []int{1, text.Vocab}
-		if e.Heads.MaskedUntied {
-			links = append(links, same(f.repeats[0], "predtokens.weight", text.Vocab, width))
-			if len(f.repeats) > 1 { // the other bias is left over then
-				bias.copied = true
-				links = append(links, bias)
-				bias.copied, bias.theirs = false, f.repeats[1]
-			}
-			f.repeats = nil
-		}
-		links = append(links, bias)
+		links = append(links, f.masked(e, width)...)
 		for i, of := range []string{f.base + "embeddings.word_embeddings.weight", f.bias}[:len(f.repeats)] {
 			a.repeats = append(a.repeats, repeat{f.repeats[i], of})
 		}
@@ -199,6 +186,24 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 	}
 	a.build = func(s *nn.Scope) any { return nn.NewEncoder(s, *e) }
 	return a
+}
+
+// masked is the tensors of a head for masked tokens.
+func (f *bertFamily) masked(e *nn.EncoderConfig, width int) []link {
+	vocab := e.Text.Vocab
+	links := append(linear(f.transform, "transform", e.Block.Attention.Dim, width), layerNorm(f.norm, "prednorm", width)...)
+	bias := same(f.bias, "predbias", vocab)
+	bias.parts[0].shape = []int{1, vocab}
+	if e.Heads.MaskedUntied {
+		links = append(links, same(f.repeats[0], "predtokens.weight", vocab, width))
+		if len(f.repeats) > 1 { // the other bias is left over then
+			bias.copied = true
+			links = append(links, bias)
+			bias.copied, bias.theirs = false, f.repeats[1]
+		}
+		f.repeats = nil
+	}
+	return append(links, bias)
 }
 
 // The kinds of models around an encoder, by what the names of their architectures end with.

@@ -31,8 +31,8 @@ type names struct {
 	project, narrow                  string // what lies between vectors of tokens and those of blocks
 	layers                           string // of the blocks, before their numbers
 	// parts are those of a block by the names of package nn. attn.qkv in the place of attn.q,
-	// attn.k and attn.v is one matrix of the three, and mlp.gateup one of mlp.gate and mlp.up. Norms
-	// of heads whose names have a %d are a tensor for each head.
+	// attn.k and attn.v is one matrix of the three, and mlp.gateup one of mlp.gate and mlp.up.
+	// Norms of heads whose names have a %d are a tensor for each head.
 	parts map[string]string
 	// groups says that attn.qkv has the queries, key and value of one group of heads after the
 	// other, and not all queries, all keys and all values.
