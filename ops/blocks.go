@@ -10,7 +10,7 @@ import (
 // BlockLists says what the lists of [ListedBlocks] are of.
 type BlockLists struct {
 	// Queries and Keys are the sizes of a block. The CPU is fastest with 32 queries, or a multiple
-	// of 64, and a multiple of 32 keys.
+	// of 64, and a multiple of 32 keys; a GPU with multiples of 128 queries and of 64 keys.
 	Queries, Keys int
 	// Count is how many blocks of keys there are: Sk/Keys, rounded up.
 	Count int
@@ -33,8 +33,8 @@ type BlockLists struct {
 //	listed, err := ops.ListedBlocks(blocks, ops.BlockLists{Queries: 64, Keys: 64, Count: 256})
 //	out, err := ops.FlashAttention(q, k, v, ops.AttentionOptions{Mask: listed})
 //
-// The choice has no gradient. An index that is none is an error of the run. Lists are read on the
-// host: on a GPU, which has no kernel for them, the run's error wraps [errors.ErrUnsupported].
+// The choice has no gradient. An index that is none is an error of the run; on a GPU, which leaves
+// it out, of the next call that waits for the device.
 func ListedBlocks(lists *gorgonia.Node, o BlockLists) (func(Pair) Cond, error) {
 	grid, err := apply("ListedBlocks", kernel{
 		describe: func(in tensors) (is description, err error) {

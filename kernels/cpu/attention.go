@@ -51,7 +51,7 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 		}
 	}
 	p.taskRows, p.maskStrip = taskRows, leastStrip
-	if rows := a.Mask.BlockRows(); rows%64 == 0 && rows > 0 || rows == 32 {
+	if rows, _, _ := a.Mask.Blocks(); rows%64 == 0 && rows > 0 || rows == 32 {
 		p.taskRows, p.maskStrip = 64, 32 // no tile lies in two blocks
 	}
 	p.masked = a.Causal != kernels.NotCausal || a.Window != nil || a.Mask != nil

@@ -52,6 +52,11 @@ func programOf(a *kernels.Attention, options, bands bool) string {
 	}
 
 	t.line("constexpr int USER_LOOKUPS = %d;", lookups)
+	queries, keys, alone := mask.Blocks()
+	if !alone {
+		queries, keys = 1, 1
+	}
+	t.line("constexpr int USER_BLOCK_QUERIES = %d, USER_BLOCK_KEYS = %d;", queries, keys)
 
 	t.exact = "EXACT"
 	if scores != nil {

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -37,7 +38,8 @@ type userTail struct {
 	places               readable
 	exact, words, shift  int32
 	line, cell, together int32
-	byKeys, reserved     int32
+	byKeys               int32
+	planes, group        int32
 }
 
 // newArguments makes the arguments of the problem's kernels, behind which those of tables lie:
@@ -132,6 +134,21 @@ type userLists struct {
 	byKeys     int32 // UserLines there
 }
 
+// planes are how many lists a line has: one for all heads, or one for each group of so many query
+// heads that the mask may tell apart and that a kernel works on together.
+func (c *attention) planes() (planes, group int) {
+	a := c.Attention
+	heads, keyHeads := a.Q.Shape[1], max(1, a.K.Shape[1])
+	byHead := func(i score.Instr) bool { return i.Op == score.OpHead }
+	switch {
+	case !a.Mask.ByHead:
+		return 1, heads
+	case c.ahead && slices.ContainsFunc(a.Mask.Rest.Code, byHead):
+		return heads, 1
+	}
+	return keyHeads, heads / keyHeads
+}
+
 // listsFor are those of a variant; listed reports whether it goes by lists: where a mask is more
 // than a band, but not where the order of sums must not change, which a band alone decides.
 func (c *attention) listsFor(v variant) (l userLists, listed bool) {
@@ -174,13 +191,14 @@ func (c *attention) findLists(v variant) error {
 		shift++
 	}
 	words := (cells + 32<<shift - 1) / (32 << shift)
+	planes, group := c.planes()
 	tail.words, tail.shift, tail.line, tail.cell = int32(words), int32(shift), int32(l.line), int32(l.cell)
-	tail.together, tail.byKeys = int32(l.together), l.byKeys
+	tail.together, tail.byKeys, tail.planes, tail.group = int32(l.together), l.byKeys, int32(planes), int32(group)
 	lines := tilesOf(rows, l.line) * int(g.sequences)
 	if g.qLens != 0 {
 		lines = int(rows)/l.line + int(g.sequences)
 	}
-	bytes := versionBytes + lines*(listBytes+3*4*words+foundBytes) + 4*int(g.sequences)
+	bytes := versionBytes + planes*(lines*(listBytes+3*4*words+foundBytes)+4*int(g.sequences))
 	bytes = tilesOf(int32(bytes), versionBytes) * versionBytes
 
 	name := c.lists
@@ -190,11 +208,11 @@ func (c *attention) findLists(v variant) error {
 			return err
 		}
 		tail.lists = at + versionBytes
-		bits := shapeOf(name, name, [3]int{tilesOf(longest, l.line), int(g.sequences), 1}, 512, 0)
+		bits := shapeOf(name, name, [3]int{tilesOf(longest, l.line), int(g.sequences), planes}, 512, 0)
 		if err := d.launch(bits, nil, unsafe.Pointer(g)); err != nil {
 			return err
 		}
-		return d.launch(shapeOf(name, "attention_lists", [3]int{int(g.sequences), 1, 1}, 256, 0), nil, unsafe.Pointer(g))
+		return d.launch(shapeOf(name, "attention_lists", [3]int{int(g.sequences), planes, 1}, 256, 0), nil, unsafe.Pointer(g))
 	}
 	q := d.queue()
 	key := c.listsKey(l, tables)
@@ -210,7 +228,7 @@ func (c *attention) findLists(v variant) error {
 		return nil
 	}
 	if !kept || !q.Makes() {
-		at, err := c.borrowZeros(bytes + copied)
+		at, err := c.borrowZeros(bytes)
 		if err != nil {
 			return err
 		}
@@ -363,11 +381,8 @@ func (c *attention) gainsFit() bool {
 	return lo >= -most && hi <= most
 }
 
-// changesByUser reports whether a user's score or mask takes kernels that change scores. A mask
-// that is the same for all heads does not.
-func (c *attention) changesByUser() bool {
-	return c.Score != nil || c.user && c.Attention.Mask != nil && c.Attention.Mask.ByHead
-}
+// changesByUser reports whether a user's score takes kernels that change scores. A mask does not.
+func (c *attention) changesByUser() bool { return c.Score != nil }
 
 // fitsPlain reports whether a user's score and mask can have the tiles of plain scores, which leave
 // no places for a bias: with tensor maps, a mask alone, and ahead a score too, where dropout draws
@@ -383,6 +398,7 @@ func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (var
 	if err != nil || !c.user {
 		return v, err
 	}
+	v = c.alongBlocks(v)
 	l, listed := c.listsFor(v)
 	if listed && v.boxCols > 0 {
 		if v.boxK = l.cell; l.byKeys != 0 {
@@ -397,6 +413,19 @@ func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (var
 		return v, c.device.loadUser(m, lists)
 	}
 	return v, c.device.loadUser(m)
+}
+
+// alongBlocks is the variant of v's size and type whose tiles end where the blocks of the mask do,
+// if there is one.
+func (c *attention) alongBlocks(v variant) variant {
+	queries, _, _ := c.Attention.Mask.Blocks()
+	switch {
+	case queries == 0 || v.boxCols == 0 || !c.takesPlain(v):
+		return v
+	case c.ahead:
+		return forward90AlongBlocks(v)
+	}
+	return backward90AlongBlocks(v, queries)
 }
 
 // takesPlain reports whether a variant of a user's takes scores as they come.

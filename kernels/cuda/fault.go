@@ -30,6 +30,7 @@ const (
 	faultLinearCrossEntropy
 	faultGather
 	faultScatter
+	faultListBlocks
 )
 
 // faultNames are what messages call the kernels and their indices.
@@ -41,6 +42,7 @@ var faultNames = [...]struct{ kernel, indices, also string }{
 	faultLinearCrossEntropy:   {"linear cross-entropy", "targets", ", or IgnoreIndex"},
 	faultGather:               {"gather", "ids", ""},
 	faultScatter:              {"scatter", "ids", ""},
+	faultListBlocks:           {"list blocks", "lists", ""},
 }
 
 // fault tells a kernel where to note an index.

@@ -81,6 +81,16 @@ func backward90Shorter(v variant, a *arguments) variant {
 	return table[at]
 }
 
+// backward90AlongBlocks is the variant of v's size and type whose tiles of queries end where blocks
+// of so many queries do: v, or one of 64 queries, which is compiled with the mask. Heads of 64 have
+// no tiles of so few, since each warpgroup makes the sums of dQ for 64.
+func backward90AlongBlocks(v variant, queries int) variant {
+	if v.d <= 64 || queries%v.tileQ == 0 || queries%64 != 0 {
+		return v
+	}
+	return backward90TileOf(v).variant(v.element, 64, false, "_blocks")
+}
+
 func (t backward90Tile) suffix(e element) string {
 	size := fmt.Sprintf("d%d", t.d)
 	if t.dv != t.d {

@@ -133,6 +133,18 @@ func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 	return v
 }
 
+// forward90AlongBlocks is the variant of v's size and type whose tiles have 128 queries, and 64
+// keys or twice as many. It is compiled with the mask.
+func forward90AlongBlocks(v variant) variant {
+	for _, t := range forward90DropoutTiles {
+		if t.d == v.d && t.dv == v.dv {
+			t.groups = 2
+			return t.variant("forward", v.element, "_blocks")
+		}
+	}
+	return v
+}
+
 // forward90Grid is the number of blocks: they draw tiles until none is left, so there are no more
 // than run at a time.
 func forward90Grid(v variant, a *arguments, multiprocessors int) [3]int {

@@ -67,16 +67,16 @@ func gridAt(p *Program, at int) *grid {
 	return g
 }
 
-// BlockRows is the number of queries of a block where a table of blocks says what the mask shows,
-// and 0 elsewhere.
-func (m *Mask) BlockRows() int {
+// Blocks are the queries and the keys of a block where a table of blocks says what the mask shows,
+// and 0 elsewhere; alone reports whether nothing else does, apart from bands.
+func (m *Mask) Blocks() (queries, keys int, alone bool) {
 	if m == nil || m.Rest == nil {
-		return 0
+		return 0, 0, false
 	}
 	if g := gridOf(m.Rest); g != nil {
-		return g.rows
+		return g.rows, g.columns, g.rest < 0
 	}
-	return 0
+	return 0, 0, false
 }
 
 // find lists the tiles that the table shows.

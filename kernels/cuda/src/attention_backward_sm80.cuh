@@ -222,12 +222,12 @@ template <class E, int D, int BQ, int WARPS> struct QuerySums {
 };
 
 // QueryWalk is the way over the tiles of BQ queries that see something of a tile of BK keys, from the
-// last one down. It has so many steps for all heads together.
+// last one down. It has so many steps for the heads together, of which head is the first.
 template <class Score, int BQ, int BK> struct QueryWalk {
   static constexpr bool SKIPS = false;  // tiles between the first and the last one
   const Tiles tiles;
   const int steps;
-  DEVICE QueryWalk(const AttentionArguments&, const View<Score>& view, int tile, int heads)
+  DEVICE QueryWalk(const AttentionArguments&, const View<Score>& view, int tile, int head, int heads)
       : tiles(queryTiles<BQ, true>(view.mask, tile * BK, BK)), steps((tiles.end - tiles.first) * heads) {}
   DEVICE int first() const { return tiles.first; }
   DEVICE int last() const { return tiles.end - 1; }
@@ -324,7 +324,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
     if (column >= s.sk) return;
     const int group = a.heads / a.keyHeads, firstHead = keyHead * group;
     using Walk = QueryWalk<Score, BQ, BK>;
-    const Walk walk(a, view, tile, group);
+    const Walk walk(a, view, tile, firstHead, group);
     const int steps = walk.steps;
     const int rowS = warp() % GRID_S * 16 * ROWS, columnS = warp() / GRID_S * 8 * KEYS;
     const int rowK = warp() % GRID_K * 16 * OUT_ROWS, columnK = warp() / GRID_K * OUT_WIDTH;

@@ -185,6 +185,11 @@ struct ForwardWork {
   }
 };
 
+// maskOf is the mask of a sequence and a query head.
+template <class Score> DEVICE typename Score::Mask maskOf(const AttentionArguments& a, const Sequence& s, int head) {
+  return Score::Mask::of(a, s);
+}
+
 // ForwardScheduler is the part of the warp that draws tiles. The producer asks for each but the
 // first, and takes it a while later. In the producer's own warp a draw and its divisions would
 // delay loads, which have little time to spare.
@@ -218,7 +223,7 @@ template <class Shape, class Score> struct ForwardScheduler {
     if (t.row < 0) return {t, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
     const Sequence s = sequenceOf(a, t.sequence);
     return {t, s.batch, keyBatchOf(a, s.batch), s.q0, s.k0, t.head / (a.heads / a.keyHeads),
-            keyTiles<Shape::TileK>(Score::Mask::of(a, s), t.row, Shape::TileQ)};
+            keyTiles<Shape::TileK>(maskOf<Score>(a, s, t.head), t.row, Shape::TileQ)};
   }
 };
 
@@ -442,7 +447,7 @@ template <class Shape, class Score> struct ForwardConsumer {
     block = own = {0, 0, 0, 0};
     if (t.row < 0) return false;
     sequence = sequenceOf(a, t.sequence);
-    mask = Score::Mask::of(a, sequence);
+    mask = maskOf<Score>(a, sequence, t.head);
     head = t.head;
     // Warpgroups take turns at the parts of a tile, since a mask gives some of them more to do.
     if (++part == Shape::Groups) part = 0;

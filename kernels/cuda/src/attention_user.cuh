@@ -9,6 +9,7 @@
 //
 //   USER_SCORE, USER_MASK, USER_OPTIONS   whether there is a score, a mask beyond its bands, and any of OptionScore's options
 //   USER_MASK_BY_HEAD                     whether that mask differs from head to head
+//   USER_BLOCK_QUERIES, USER_BLOCK_KEYS   blocks of so many queries and keys in which that mask is the same for all pairs
 //   USER_GAINS                            whether the score's derivative by the score before it is other than 1
 //   USER_LOOKUPS                          how many lookups of floats there are
 //   USER_SLOPES_BY_SCORE                  whether the derivative by something looked up differs with the score
@@ -37,7 +38,7 @@ struct UserArguments : AttentionArguments {
   // of the lists: queries, or keys, of a line; keys, or queries, of a cell
   int32_t line, cell;
   int32_t together, byKeys; // lines that make a tile; UserLines
-  int32_t reserved;
+  int32_t planes, group;    // how many lists a line has, and for how many query heads each
   // of all tables, one after the other: how many elements, and how many apart
   int2 axes[USER_AXES];
 };
@@ -148,10 +149,11 @@ struct UserMask : BandMask {
   const UserArguments* a;
   Sequence s;
   int cells[2];  // where a kernel's key tile is pieced together: see attention_user_forward_sm90.cu
+  int head;      // of queries, for tiles that do not know their own
 
-  static DEVICE UserMask of(const AttentionArguments& arguments, const Sequence& s) {
+  static DEVICE UserMask of(const AttentionArguments& arguments, const Sequence& s, int head = 0) {
     const UserArguments& a = (const UserArguments&)arguments;
-    UserMask m = {BandMask::of(a, s), &a, s, {}};
+    UserMask m = {BandMask::of(a, s), &a, s, {}, head};
     userBands(a, UserPair{0, s.index, 0, 0, 0, 0, s.sq, s.sk}, m.lo, m.hi);
     return m;
   }
@@ -160,10 +162,11 @@ struct UserMask : BandMask {
     return !USER_MASK && BandMask::whole(row, rows, column, columns);
   }
 
-  // hide is as a BandMask's. A mask that differs from head to head has hidden in the scores what it
-  // hides.
+  template <int ROWS, int COLUMNS, bool KEYS> DEVICE int headOf(const ScoreTile<ROWS, COLUMNS, KEYS>&) const { return head; }
+  template <class T, bool EXACT, int ROWS, int COLUMNS> DEVICE int headOf(const ScoreTileOf<T, EXACT, ROWS, COLUMNS>& t) const { return t.head; }
+
   template <class Tile> DEVICE void hide(Tile t, float value, bool before = true, bool behind = true) const {
-    if constexpr (USER_MASK && !USER_MASK_BY_HEAD) {
+    if constexpr (USER_MASK) {
       constexpr int far = 1 << 27, columns = Tile::WIDTH, rows = 32 * Tile::SIZE / columns;
       const bool cuts = t.key + (Tile::BY_KEYS ? rows : columns) > sk || hi < far || Tile::BY_KEYS && (t.query + columns > sq || lo > -far);
       if (Tile::BY_KEYS ? cuts : cuts || lo > -far) BandMask::hide(t, value, lo > -far, cuts);
@@ -171,18 +174,19 @@ struct UserMask : BandMask {
       const UserArguments* from;
       if constexpr (Tile::BY_KEYS) {
         from = (const UserArguments*)&t.c.a;
-        first = {0, t.sequence(), 0, 0, t.query, t.key, t.sq(), t.sk()};
+        first = {0, t.sequence(), t.head, 0, t.query, t.key, t.sq(), t.sk()};
       } else {
         from = a;
-        first = {0, s.index, 0, 0, t.query, t.key, s.sq, s.sk};
+        first = {0, s.index, headOf(t), 0, t.query, t.key, s.sq, s.sk};
       }
+      first.keyHead = USER_MASK_BY_HEAD ? first.head / (from->heads / from->keyHeads) : 0;
       t.each([&](float& x, int i, int j) {
         UserPair p = first;
         p.query.behind += i, p.key.behind += j;
         if (!userVisible(*from, p)) x = value;
       });
     } else {
-      BandMask::hide(t, value, USER_MASK || before, USER_MASK || behind);
+      BandMask::hide(t, value, before, behind);
     }
   }
 };
@@ -203,8 +207,6 @@ template <int SIZE, bool ROWS_EXIST> DEVICE Tiles queryTiles(const UserMask& m, 
 // UserScore is OptionScore's score, changed by the user's.
 struct UserScore {
   static constexpr bool CHANGES = true;
-  // scores of hidden pairs become −∞ here, not in the mask
-  static constexpr bool HIDES = USER_MASK && USER_MASK_BY_HEAD;
   using Mask = UserMask;
 
   // innerFactor is what the scores lack that go into the user's.
@@ -225,17 +227,13 @@ struct UserScore {
         float slope;
         x = userScore<Tile::EXACT>(a, p, slope);
         // Where the mask hides a pair, its dS is 0, and the derivative may be anything.
-        if (USER_MASK && (HIDES || !(fabsf(slope) <= 0x1p15f)) && !userVisible(a, p)) {
-          if (HIDES) x = -INFINITY;
-          slope = 0;
-        }
+        if (USER_MASK && !(fabsf(slope) <= 0x1p15f) && !userVisible(a, p)) slope = 0;
         return slope;
       });
     } else {
       t.each([&](float& x, int i, int j) {
         const UserPair p = pairs.at(i, j, x * factor);
         if (USER_SCORE) x = userScore<Tile::EXACT>(a, p);
-        if (HIDES) x = userVisible(a, p) ? x : -INFINITY;
       });
     }
   }
@@ -244,8 +242,7 @@ struct UserScore {
   template <class Tile> static DEVICE void addGradients(const AttentionArguments& arguments, Tile t);
 };
 
-// UserPlain is a score that is the product times a positive scale, with a user's mask that is the
-// same for all heads.
+// UserPlain is a score that is the product times a positive scale, with a user's mask.
 struct UserPlain : PlainScore {
   using Mask = UserMask;
 };

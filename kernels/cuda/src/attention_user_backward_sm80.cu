@@ -14,8 +14,9 @@ template <> struct QueryWalk<Score, TILE_Q, TILE_K> {
   const int line;
   const uint32_t* const bits;
   const int steps, start, end;
-  DEVICE QueryWalk(const AttentionArguments& a, const View<Score>& view, int tile, int heads)
-      : lists((const UserArguments&)a, a.sk, USER_LINE), line(lists.before(view.s.index, a.sk, view.s.k0, USER_LINE) + tile),
+  DEVICE QueryWalk(const AttentionArguments& a, const View<Score>& view, int tile, int head, int heads)
+      : lists((const UserArguments&)a, a.sk, USER_LINE),
+        line(lists.before(lists.planeOf(head), view.s.index, a.sk, view.s.k0, USER_LINE) + tile),
         bits(lists.bits(line)), steps(__ldg(&lists.list(line)->count) * heads), start(__ldg(&lists.list(line)->first)),
         end(__ldg(&lists.list(line)->end) - 1) {}
   DEVICE const int& first() const { return start; }

@@ -42,7 +42,7 @@ struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<Backwa
     const Sequence s = sequenceOf(a, t.sequence);
     const UserMask mask = UserMask::of(a, s);
     const UserLists lists(a, a.sk, USER_LINE);
-    const int number = lists.before(s.index, a.sk, s.k0, USER_LINE) + t.tile;
+    const int number = lists.before(lists.planeOf(t.keyHead * (a.heads / a.keyHeads)), s.index, a.sk, s.k0, USER_LINE) + t.tile;
     const int4* const list = (const int4*)lists.list(number);
     const int4 keys = __ldg(list), steps = __ldg(list + 1);
     storeShared16(at, make_uint4(s.index, s.batch, s.q0, s.k0));

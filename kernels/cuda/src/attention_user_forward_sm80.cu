@@ -23,7 +23,8 @@ template <> DEVICE void Kernel::run() {
   const Matrix keys = matrixOf<Arithmetic>(a.k, s.batch, keyHead, s.k0, s.sk, a.d);
   const Matrix values = matrixOf<Arithmetic>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv);
   const UserLists lists((const UserArguments&)a, a.sq, USER_LINE);
-  const int line = lists.before(s.index, a.sq, s.q0, USER_LINE) + row / USER_LINE, count = __ldg(&lists.list(line)->count);
+  const int line = lists.before(lists.planeOf(head), s.index, a.sq, s.q0, USER_LINE) + row / USER_LINE, count = __ldg(&lists.list(line)->count);
+  const int cleanFirst = __ldg(&lists.list(line)->cleanFirst), cleanEnd = __ldg(&lists.list(line)->cleanEnd);
   const uint32_t* const bits = lists.bits(line);
   const float exponent = Score::factorOf(a) * LOG2E;
 
@@ -40,9 +41,12 @@ template <> DEVICE void Kernel::run() {
     }
   }
 #pragma unroll 1
-  for (int left = count; left > 0; left--) {
-    const int next = left > 1 ? userFrom(bits, lists.a.shift, tile + 1) : tile + 1, between = (next - tile - 1) * TILE_K;
-    step<false>(from(keys, between), STAGED || THREE ? from(values, between) : values, tile, left > 1, exponent);
+  for (int n = 0; n < count; n++) {
+    const bool another = n + 1 < count;
+    const int next = another ? userFrom(bits, lists.a.shift, tile + 1) : tile + 1, between = (next - tile - 1) * TILE_K;
+    const Matrix nextKeys = from(keys, between), nextValues = STAGED || THREE ? from(values, between) : values;
+    if (!USER_SCORE && !USER_OPTIONS && n >= cleanFirst && n < cleanEnd) step<true>(nextKeys, nextValues, tile, another, exponent);
+    else step<false>(nextKeys, nextValues, tile, another, exponent);
     tile = next;
   }
   finish(exponent);

@@ -24,13 +24,15 @@ template <> DEVICE void Consumer::roundP(bool half) {
 }
 #endif
 
+template <> DEVICE UserMask maskOf<SCORE>(const AttentionArguments& a, const Sequence& s, int head) { return UserMask::of(a, s, head); }
+
 #if USER_LISTS
 constexpr int CELLS = TILE_K / USER_CELL;  // of a key tile
 static_assert(USER_LINE == 64 && (CELLS == 1 || CELLS == 2 && !SCORE::CHANGES), "attention_score.go has other lists");
 
-// lineOf is the number of the line that a row of a sequence is in, which begins at q0.
-DEVICE int lineOf(const UserLists& lists, int sequence, int q0, int row) {
-  return lists.before(sequence, lists.a.sq, q0, USER_LINE) + row / USER_LINE;
+// lineOf is the number of the line that a row of a sequence is in, which begins at q0, for a head.
+DEVICE int lineOf(const UserLists& lists, int head, int sequence, int q0, int row) {
+  return lists.before(lists.planeOf(head), sequence, lists.a.sq, q0, USER_LINE) + row / USER_LINE;
 }
 DEVICE UserLists userLists(const AttentionArguments& a) { return {(const UserArguments&)a, a.sq, USER_LINE}; }
 
@@ -38,7 +40,7 @@ template <int SIZE> DEVICE Tiles keyTiles(const UserMask& m, int row, int rows) 
   static_assert(SIZE == TILE_K, "lists are of the kernel's own tiles");
   if (row >= m.sq) return {0, 0, 0, 0};
   const UserLists lists = userLists(*m.a);
-  const UserList* const l = lists.list(lineOf(lists, m.s.index, m.s.q0, row));
+  const UserList* const l = lists.list(lineOf(lists, m.head, m.s.index, m.s.q0, row));
   const int count = __ldg(&l->count);
   if (rows == TILE_Q) return {0, (count + CELLS - 1) / CELLS, 0, 0};
   const int4 own = __ldg((const int4*)&l->first);
@@ -70,7 +72,7 @@ DEVICE void loadCells(const Producer& p, const Producer::Work& w, uint32_t cells
 // one.
 template <> DEVICE void Producer::loadK(const Work& w, int j) {
   const UserLists lists = userLists(a);
-  const int line = lineOf(lists, w.tile.sequence, w.q0, w.tile.row), shift = lists.a.shift;
+  const int line = lineOf(lists, w.tile.head, w.tile.sequence, w.q0, w.tile.row), shift = lists.a.shift;
   const uint32_t* const bits = lists.bits(line);
   const int4 list = __ldg((const int4*)lists.list(line));
   const uint32_t at = cellsAt(barriers, k.stage);

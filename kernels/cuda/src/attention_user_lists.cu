@@ -1,26 +1,27 @@
 // Finds what a user's mask shows: see attention_user_lists.cuh. A line's bits are found by a block,
-// and then the lists of a sequence by one block.
+// and then the lists of a plane's sequence by one block.
 //
 // Before the lists lies the version of what the mask looks up. Behind them lie, for each line, the
 // bits of cells of which something is visible and of those that are visible as a whole, an order
 // and a count, and the version that its bits were found for, plus one; then that of the lists of
-// each sequence.
+// each sequence of each plane.
 #include "attention_user_lists.cuh"
 
 constexpr int LIST_THREADS = 512, LIST_WARPS = LIST_THREADS / 32, MOST_WORDS = 64;
 
-// Finder is a sequence's part of this memory.
+// Finder is a sequence's part of a plane of this memory.
 struct Finder : UserLists {
   const Sequence s;
+  const int plane;
   // of the sequence: on the axis of lines, on that of cells, and how many of these
   const int rows, columns, cells;
   const int own, first;            // lines of the sequence, and those of the sequences before
 
-  DEVICE Finder(const UserArguments& a, int index) : Finder(a, sequenceOf(a, index)) {}
-  DEVICE Finder(const UserArguments& a, const Sequence& s)
-      : UserLists(a, a.byKeys ? a.sk : a.sq, a.line), s(s), rows(a.byKeys ? s.sk : s.sq), columns(a.byKeys ? s.sq : s.sk),
+  DEVICE Finder(const UserArguments& a, int index, int plane) : Finder(a, sequenceOf(a, index), plane) {}
+  DEVICE Finder(const UserArguments& a, const Sequence& s, int plane)
+      : UserLists(a, a.byKeys ? a.sk : a.sq, a.line), s(s), plane(plane), rows(a.byKeys ? s.sk : s.sq), columns(a.byKeys ? s.sq : s.sk),
         cells((columns + a.cell - 1) / a.cell), own((rows + a.line - 1) / a.line),
-        first(before(s.index, a.byKeys ? a.sk : a.sq, a.byKeys ? s.k0 : s.q0, a.line)) {}
+        first(before(plane, s.index, a.byKeys ? a.sk : a.sq, a.byKeys ? s.k0 : s.q0, a.line)) {}
 
   DEVICE UserList* of(int line) const { return (UserList*)list(first + line); }
   DEVICE uint32_t* tile(int line) const { return (uint32_t*)bits(first + line); }
@@ -30,17 +31,26 @@ struct Finder : UserLists {
   DEVICE int* order(int line) const { return behind() + first + line; }
   DEVICE int* counted(int line) const { return order(line) + lines; }
   DEVICE int* found(int line) const { return counted(line) + lines; }
-  DEVICE int* listed() const { return behind() + 3 * (int64_t)lines + s.index; }
+  DEVICE int* listed() const { return behind() + 3 * (int64_t)lines + plane * a.sequences + s.index; }
   DEVICE int version() const { return *((const int*)a.lists - 4) + 1; }
 
-  // findBits finds the bits of a line, a warp one after the other.
+  // findBits finds the bits of a line: a warp one after the other, or a thread where the mask goes
+  // by blocks.
   DEVICE void findBits(int line) const {
     __shared__ uint32_t some[MOST_WORDS], all[MOST_WORDS];
     const UserMask mask = UserMask::of(a, s);
     const int top = line * a.line, end = min(top + a.line, rows), size = a.cell << a.shift, lane = threadIdx.x % 32;
     for (int n = threadIdx.x; n < a.words; n += LIST_THREADS) some[n] = all[n] = 0;
     __syncthreads();
-    for (int bit = threadIdx.x / 32; bit * size < columns; bit += LIST_WARPS) {
+    if constexpr (USER_BLOCK_KEYS > 1) {
+      for (int bit = threadIdx.x; bit * size < columns; bit += LIST_THREADS) {
+        const int to = min((bit + 1) * size, columns);
+        const int visible = a.byKeys ? blocksOf(mask, bit * size, to, top, end) : blocksOf(mask, top, end, bit * size, to);
+        if (visible) atomicOr(some + bit / 32, 1u << bit % 32);
+        if (visible == 2 && bit * size + size <= columns && (!a.byKeys || top + a.line <= rows)) atomicOr(all + bit / 32, 1u << bit % 32);
+      }
+    }
+    for (int bit = USER_BLOCK_KEYS > 1 ? cells : threadIdx.x / 32; bit * size < columns; bit += LIST_WARPS) {
       const int from = bit * size;
       if (a.byKeys ? mask.none(from, size, top, a.line) : mask.none(top, a.line, from, size)) continue;
       bool one = false, each = true;
@@ -57,11 +67,26 @@ struct Finder : UserLists {
     __syncthreads();
     for (int n = threadIdx.x; n < a.words; n += LIST_THREADS) seen(line)[n] = some[n], whole(line)[n] = all[n];
   }
-  // visibleOf is 2 where all heads see a pair, 1 where some do.
+  // blocksOf is 2 where a plane's heads see all pairs from a query and a key up to others, and 0
+  // where they see none. Of pairs that a band divides it looks at those beyond the band too.
+  DEVICE int blocksOf(const UserMask& mask, int query, int queryEnd, int key, int keyEnd) const {
+    if (mask.none(query, queryEnd - query, key, keyEnd - key)) return 0;
+    bool one = false, each = mask.BandMask::whole(query, queryEnd - query, key, keyEnd - key);
+    for (int i = query; i < queryEnd; i = (i / USER_BLOCK_QUERIES + 1) * USER_BLOCK_QUERIES)
+      for (int j = key; j < keyEnd && (!one || each); j = (j / USER_BLOCK_KEYS + 1) * USER_BLOCK_KEYS) {
+        const int visible = headsOf(i, j);
+        one |= visible != 0, each &= visible == 2;
+      }
+    return one + (one && each);
+  }
+  // visibleOf is 2 where all of a plane's heads see a pair, 1 where some do.
   DEVICE int visibleOf(const UserMask& mask, int query, int key) const {
-    if (key < query + mask.lo || key >= query + mask.hi) return 0;
+    return key < query + mask.lo || key >= query + mask.hi ? 0 : headsOf(query, key);
+  }
+  // headsOf is that without the band.
+  DEVICE int headsOf(int query, int key) const {
     bool one = false, each = true;
-    for (int head = 0; head < (USER_MASK_BY_HEAD ? a.heads : 1); head++) {
+    for (int head = USER_MASK_BY_HEAD ? plane * a.group : 0; head < (USER_MASK_BY_HEAD ? (plane + 1) * a.group : 1); head++) {
       const bool visible = userVisible(a, UserPair{0, s.index, head, head / (a.heads / a.keyHeads), query, key, s.sq, s.sk});
       one |= visible, each &= visible;
     }
@@ -145,7 +170,7 @@ struct Finder : UserLists {
 
 extern "C" __global__ void __launch_bounds__(LIST_THREADS) KERNEL(const __grid_constant__ UserArguments a) {
   static_assert(sizeof a == ARGUMENT_BYTES, "attention_score.go has other arguments");
-  const Finder f(a, blockIdx.y);
+  const Finder f(a, blockIdx.y, blockIdx.z);
   const int line = blockIdx.x, version = f.version();
   if (line >= f.own || *f.found(line) == version) return;
   __syncthreads();
@@ -154,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS) KERNEL(const __grid_c
 }
 
 extern "C" __global__ void __launch_bounds__(256) attention_lists(const __grid_constant__ UserArguments a) {
-  const Finder f(a, blockIdx.x);
+  const Finder f(a, blockIdx.x, blockIdx.y);
   const int version = f.version(), lines = f.own;
   if (*f.listed() == version) return;
   __syncthreads();

@@ -9,8 +9,9 @@
 // only up to 2048 cells.
 //
 // Kernels are compiled with -DUSER_LISTS, whether they go by lists, and if so with -DUSER_LINE and
-// -DUSER_CELL, their sizes. Memory at a.lists has, for the lines of all sequences one after the
-// other (packed sequences leave one between them unused):
+// -DUSER_CELL, their sizes. A mask that differs from head to head has lists for each head, or for
+// each group that reads the same keys: planes. Memory at a.lists has, for the lines of all sequences
+// one after the other (packed sequences leave one between them unused), plane by plane:
 //
 //   UserList list[]          of tiles of queries one for each line, of tiles of keys one a tile, where its first line would have it
 //   uint32_t bits[][words]   of tiles, in the same places: cells of which some pair is visible
@@ -45,14 +46,17 @@ struct UserList {
 // sequences.
 struct UserLists {
   const UserArguments& a;
-  int lines;  // of all sequences
+  int inPlane, lines;  // of all sequences, in a plane and in all of them
 
   // rows are those of all sequences together, on the axis of lines.
   DEVICE UserLists(const UserArguments& a, int rows, int line)
-      : a(a), lines(a.qLens ? rows / line + a.sequences : (rows + line - 1) / line * a.sequences) {}
-  // before is how many lines the sequences have before one that begins at first.
-  DEVICE int before(int index, int rows, int first, int line) const {
-    return a.qLens ? first / line + index : (rows + line - 1) / line * index;
+      : a(a), inPlane(a.qLens ? rows / line + a.sequences : (rows + line - 1) / line * a.sequences),
+        lines(USER_MASK_BY_HEAD ? inPlane * a.planes : inPlane) {}
+  DEVICE int planeOf(int head) const { return USER_MASK_BY_HEAD ? head / a.group : 0; }
+  // before is how many lines a plane's sequences, and the planes before it, have before a sequence
+  // that begins at first.
+  DEVICE int before(int plane, int index, int rows, int first, int line) const {
+    return plane * inPlane + (a.qLens ? first / line + index : (rows + line - 1) / line * index);
   }
   DEVICE const UserList* list(int n) const { return (const UserList*)a.lists + n; }
   DEVICE const uint32_t* bits(int n) const { return (const uint32_t*)list(lines) + (int64_t)n * a.words; }

@@ -1,0 +1,98 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
+	"github.com/stheno-ml/stheno/kernels/score"
+)
+
+// Lists of either integer type, shorter and longer than a warp, with blocks that are listed twice
+// and with none.
+func TestListBlocks(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.I32, kernels.I64} {
+		for _, shape := range [][]int{{1, 1, 1, 1}, {2, 3, 5, 4}, {1, 2, 33, 40}, {3, 1, 7, 0}, {0, 1, 2, 3}, {2, 8, 64, 16}} {
+			for _, count := range []int{1, 31, 100} {
+				r := newRowwiseTest(t, "%v %v of %d", dtype, shape, count)
+				const gap = 2
+				wide := append(append([]int(nil), shape[:3]...), shape[3]+gap)
+				lists, host := r.indices(dtype, func() int { return r.random.IntN(count+1) - 1 }, wide...)
+				grid, _ := r.indices(kernels.I32, func() int { return 7 }, shape[0], shape[1], shape[2], count)
+				for range 2 { // into what an earlier call left, too
+					r.must(r.d.ListBlocks(lists.Slice(3, 0, shape[3]), grid))
+				}
+				got := hostTensor(kernels.I32, grid.Shape...)
+				r.must(r.d.Copy(got, grid))
+				for row := range shape[0] * shape[1] * shape[2] {
+					want := make([]float64, count)
+					for n := range shape[3] {
+						if block := kernels.HostElement(host, row*(shape[3]+gap)+n); block >= 0 {
+							want[int(block)] = 1
+						}
+					}
+					for block, want := range want {
+						if got := kernels.HostElement(got, row*count+block); got != want {
+							t.Fatalf("%s: list %d, block %d is %v, it needs to be %v", r.name, row, block, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// An index that is no block is reported by the next wait.
+func TestListBlocksFaults(t *testing.T) {
+	for index, want := range map[int]string{
+		9: "list blocks: element 3 of lists is 9, it needs to be from 0 to 4", -2: "list blocks: element 3 of lists is -2, it needs to be from 0 to 4",
+	} {
+		r := newRowwiseTest(t, "faults")
+		at := -1
+		lists, _ := r.indices(kernels.I32, func() int {
+			if at++; at == 3 {
+				return index
+			}
+			return 1
+		}, 1, 1, 2, 4)
+		grid, _ := r.indices(kernels.I32, func() int { return 0 }, 1, 1, 2, 5)
+		if err := errors.Join(r.d.ListBlocks(lists, grid), r.d.Synchronize()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want one with %q", err, want)
+		}
+		r.must(r.d.Synchronize())
+	}
+}
+
+// Tables of blocks, others for each head, over many tiles: alone, which is read block by block,
+// with other masks, and with what changes scores.
+func TestListedBlocks(t *testing.T) {
+	compiles(t)
+	slopes := ScoreOf("slopes", func(p score.Pair) score.Expr {
+		return p.Score.Sub(p.Position().Sub(p.Key).Abs().Float().Mul(0.01))
+	})
+	for n, options := range [][]Option{
+		{ListedBlocks(64, 64, 0.3, nil)}, {ListedBlocks(128, 64, 0.3, score.Causal)}, {ListedBlocks(64, 64, 0.4, score.Dilated(3))},
+		{ListedBlocks(96, 40, 0.3, nil), Dropout, DLSE}, {ListedBlocks(64, 128, 0.4, score.Causal), slopes, Sinks},
+	} {
+		for m, size := range []int{64, 128, 96, 256} {
+			for k, a := range []arithmetic{arithmetics[0], arithmetics[2], arithmetics[4]} {
+				if size > 128 && a.half == kernels.NoDType || (n+m+k)%5 != 0 && !*grid {
+					continue
+				}
+				c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 500 + 37*m, Sk: 600 - 41*n, D: size, Dv: size, Options: options, Seed: uint64(n)}
+				if (n+m)%3 == 1 {
+					c.Batch = 1
+					c.QLens, c.KVLens = PackedLens(uint64(n), 3, c.Sq, c.Sk)
+				}
+				if (n+m)%3 == 2 {
+					c.KVLengths = []int{c.Sk, 300}
+				}
+				t.Run(a.name+"/"+c.String(), func(t *testing.T) { a.runCheaply(t, c) })
+			}
+		}
+	}
+}
