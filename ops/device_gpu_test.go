@@ -181,6 +181,22 @@ func TestGraphsOnTheDevice(t *testing.T) {
 		"dropout": {shapes: [][]int{{1, 90, 2, 64}, {1, 90, 2, 64}, {1, 90, 2, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
 			return ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Layout: ops.BSHD, Dropout: ops.Drop{P: 0.3, Seed: 5}})
 		}},
+		"blocks of a top-k choice": {shapes: [][]int{{1, 2, 128, 64}, {1, 2, 160, 64}, {1, 2, 160, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			const size = 32
+			blocks := func(n *gorgonia.Node) *gorgonia.Node {
+				return gorgonia.Must(gorgonia.Reshape(n, tensor.Shape{1, 2, n.Shape()[2] / size, size * 64}))
+			}
+			fit := gorgonia.Must(ops.MatMul(blocks(in[0]), blocks(in[1]), ops.MatMulOptions{TransposeB: true}))
+			_, chosen, err := ops.TopK(fit, 2)
+			if err != nil {
+				return nil, err
+			}
+			listed, err := ops.ListedBlocks(chosen, ops.BlockLists{Queries: size, Keys: size, Count: 5})
+			if err != nil {
+				return nil, err
+			}
+			return ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Mask: listed})
+		}},
 		"the logsumexp": {shapes: [][]int{{1, 2, 50, 64}, {1, 2, 60, 64}, {1, 2, 60, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
 			out, lse, err := ops.FlashAttentionLSE(in[0], in[1], in[2], causal)
 			if err != nil {
@@ -232,7 +248,10 @@ func TestAttentionIsSeenOnTheDevice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))
+		m, err := ops.NewMachine(g)
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer m.Close()
 		if err := m.RunAll(); err != nil {
 			return nil, err

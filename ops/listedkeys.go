@@ -27,7 +27,7 @@ type ListedKeysOptions struct {
 // heads share a list, as keys are brought together once for all of them. Nothing else hides a key,
 // so that the choice needs to leave out the future. A query without keys has an output of 0. The
 // choice has no gradient; q, k and v have. An index that is none is an error of the run. On a GPU,
-// which has no kernel for it, the run's error wraps [errors.ErrUnsupported].
+// which has no kernel for it, the error of a machine of [NewMachine] wraps [errors.ErrUnsupported].
 func ListedKeysAttention(q, k, v, lists *gorgonia.Node, o ListedKeysOptions) (*gorgonia.Node, error) {
 	const name = "ListedKeysAttention"
 	if o.Layout != BHSD && o.Layout != BSHD {

@@ -515,9 +515,10 @@ func TestBudgetOnTheDevice(t *testing.T) {
 }
 
 // A training whose weights are broken goes back on a device as on the host, and goes on with the
-// same losses; what was recorded before reads what the checkpoint gave.
+// same losses; what was recorded before reads what the checkpoint gave. A device has a step queued
+// when the one before it is reported, so what is written then is read a step later than on the host.
 func TestGoingBackOnTheDevice(t *testing.T) {
-	run := func(device *ops.Device, compute tensor.Dtype) (losses []float64, backs []Back) {
+	run := func(device *ops.Device, compute tensor.Dtype, broken int) (losses []float64, backs []Back) {
 		folder, err := checkpoint.Open(filepath.Join(t.TempDir(), "checkpoints"), 4)
 		if err != nil {
 			t.Fatal(err)
@@ -530,7 +531,7 @@ func TestGoingBackOnTheDevice(t *testing.T) {
 		var l *Loop
 		l = c.loop(t, Hook{OnStep: func(s Step) error {
 			losses = append(losses, s.Loss)
-			if s.Done != 9 || len(backs) > 0 {
+			if s.Done != broken || len(backs) > 0 {
 				return nil
 			}
 			for _, n := range l.Parameters() {
@@ -553,16 +554,20 @@ func TestGoingBackOnTheDevice(t *testing.T) {
 		return losses, backs
 	}
 	d := gpu(t)
-	want, wantBacks := run(nil, tensor.Float32)
+	want, wantBacks := run(nil, tensor.Float32, 10)
 	if len(wantBacks) != 1 || wantBacks[0].Done >= wantBacks[0].From {
 		t.Fatalf("on the host it went back %+v, want once", wantBacks)
 	}
 	for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-5, ops.BFloat16: 1e-2} {
-		losses, backs := run(d, compute)
+		losses, backs := run(d, compute, 9)
 		if len(backs) != 1 || backs[0].From != wantBacks[0].From || backs[0].Done != wantBacks[0].Done || len(losses) != len(want) {
 			t.Fatalf("%v: it went back %+v in %d steps, on the host %+v in %d", compute, backs, len(losses), wantBacks, len(want))
 		}
 		for i, x := range want {
+			bound := bound
+			if i == wantBacks[0].From-1 {
+				bound *= 100 // broken weights make scores large, and their rounding too
+			}
 			if !(math.Abs(losses[i]-x) <= bound*x) {
 				t.Fatalf("%v: the losses are %v, on the host %v", compute, losses, want)
 			}

@@ -452,7 +452,7 @@ func TestAttentionKernels(t *testing.T) {
 			for n, size := range [][2]int{{32, 32}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}} {
 				for k, options := range [][]Option{
 					{Plain}, {Causal, DLSE, Sinks}, {WindowOf(37, 5), SoftCap}, {ALiBi, Dropout}, {BiasOver("HQ"), Causal, DropoutOf(0.7)},
-					{BiasOver("BHQ"), SoftCap}, {RowBiasOver("BH"), Sinks}, {WindowOf(50, -1), Dropout},
+					{BiasOver("BHQ"), SoftCap}, {RowBiasOver("BH"), Sinks}, {WindowOf(50, -1), Dropout}, {Dropout},
 				} {
 					c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 130, Sk: 199, D: size[0], Dv: size[1], Layout: []Layout{BHSD, BSHD, Padded}[(n+k)%3],
 						Options: options, Seed: uint64(10*m + k)}
