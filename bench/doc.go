@@ -9,6 +9,7 @@
 //	go run ./bench -compare old.json new.json what changed; fails where something became slower
 //	go run ./bench -readme report.json -as NAME
 //	                                          puts a report into bench/results/NAME and its figures into README.md
+//	                                          (-outputs 'job/*.txt' adds what other programs printed in the same job)
 //
 // # How it measures
 //

@@ -62,6 +62,7 @@ func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 	beside := flags.Bool("of-ceiling", false, "with -compare, compare times as shares of the ceiling beside them")
 	readme := flags.String("readme", "", "put this `report` into bench/results, and what is made from it into README.md")
 	as := flags.String("as", "", "with -readme, the `name` of the report there")
+	outputs := flags.String("outputs", "", "with -readme, the files that match this `pattern` go into the report: a line with a command behind \"$ \", and what it printed")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(messages, "bench measures Stheno on this machine, and writes a report.\n\n")
@@ -86,8 +87,11 @@ func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 	if len(rest) > 0 {
 		return false, fmt.Errorf("argument %q is no flag; -help lists them", rest[0])
 	}
+	if *outputs != "" && *readme == "" {
+		return false, fmt.Errorf("-outputs is %q without -readme, which it goes with", *outputs)
+	}
 	if *readme != "" {
-		return false, fillReadme(*readme, *as)
+		return false, fillReadme(*readme, *as, *outputs)
 	}
 	switch {
 	case o.sweeps < 0:
@@ -202,14 +206,29 @@ const (
 	readmeFile    = "README.md"
 )
 
-// fillReadme commits a report under a name, and rewrites all parts of the README.
-func fillReadme(path, as string) error {
+// fillReadme commits a report under a name, with the outputs of other programs that match a
+// pattern, and rewrites all parts of the README.
+func fillReadme(path, as, outputs string) error {
 	if as == "" || as != filepath.Base(as) {
 		return fmt.Errorf("-as is %q, it needs to be a name for the report, such as that of the machine", as)
 	}
 	r, err := report.Load(path)
 	if err != nil {
 		return err
+	}
+	files, err := filepath.Glob(outputs)
+	if err != nil {
+		return fmt.Errorf("-outputs is %q: %w", outputs, err)
+	}
+	if outputs != "" && len(files) == 0 {
+		return fmt.Errorf("-outputs is %q, which no file matches", outputs)
+	}
+	for _, file := range files {
+		o, err := report.ReadOutput(file)
+		if err != nil {
+			return err
+		}
+		r.Outputs = append(r.Outputs, o)
 	}
 	r.DropUnused()
 	folder := filepath.Join(resultsFolder, as)

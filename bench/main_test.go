@@ -296,6 +296,9 @@ func TestArguments(t *testing.T) {
 		{[]string{"-compare", "no.json", "such.json"}, "no.json"},
 		{[]string{"-readme", "no.json"}, `-as is ""`},
 		{[]string{"-readme", "no.json", "-as", "a/b"}, `-as is "a/b"`},
+		{[]string{"-outputs", "*.txt"}, "without -readme"},
+		{[]string{"-readme", "results/h200/report.json", "-as", "h200", "-outputs", "no*.txt"}, `-outputs is "no*.txt", which no file matches`},
+		{[]string{"-readme", "results/h200/report.json", "-as", "h200", "-outputs", "doc.go"}, "doc.go: it begins with"},
 	} {
 		if _, err := run(c.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v, it needs to say %q", c.args, err, c.want)

@@ -12,9 +12,10 @@ import (
 // and −∞ where the mask hides the key. They are (B, Hq, rows, Sk) in every layout, in float32 where
 // q has 16 bits, and rows are row numbers of each batch item; none means all.
 //
-// They are for looking at: without a gradient, and not for packed sequences. On a device that cannot
-// compute them, as no GPU can, the error of a machine of [NewMachine] wraps [errors.ErrUnsupported]:
-// [Download] q and k. Sinks and Dropout, which come later, are not looked at.
+// They are for looking at: without a gradient, and not for packed sequences. On a device that
+// cannot compute them, as no GPU can, the error of a machine of [NewMachine] wraps
+// [errors.ErrUnsupported]: [Download] q and k. Sinks and Dropout, which come later, are not looked
+// at.
 func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gorgonia.Node, error) {
 	const name = "AttentionScores"
 	if err := o.checkWhole(name); err != nil {

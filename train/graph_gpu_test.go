@@ -516,7 +516,8 @@ func TestBudgetOnTheDevice(t *testing.T) {
 
 // A training whose weights are broken goes back on a device as on the host, and goes on with the
 // same losses; what was recorded before reads what the checkpoint gave. A device has a step queued
-// when the one before it is reported, so what is written then is read a step later than on the host.
+// when the one before it is reported, so what is written then is read a step later than on the
+// host.
 func TestGoingBackOnTheDevice(t *testing.T) {
 	run := func(device *ops.Device, compute tensor.Dtype, broken int) (losses []float64, backs []Back) {
 		folder, err := checkpoint.Open(filepath.Join(t.TempDir(), "checkpoints"), 4)

@@ -43,6 +43,12 @@ func (r *Report) Markdown() string {
 		}
 		b.WriteString(fullTable(results))
 	}
+	if len(r.Outputs) > 0 {
+		b.WriteString("\n## In the same job\n\nWhat other programs printed on the same machine, one after the other.\n")
+	}
+	for _, o := range r.Outputs {
+		fmt.Fprintf(&b, "\n`%s`\n\n```\n%s\n```\n", o.Command, o.Text)
+	}
 	return b.String()
 }
 

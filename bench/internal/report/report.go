@@ -31,6 +31,7 @@ type Report struct {
 	Took      time.Duration
 	Peers     []string  `json:",omitempty"` // what was compared with, with versions
 	Missing   []Missing `json:",omitempty"`
+	Outputs   []Output  `json:",omitempty"`
 	Sections  []Section
 	Ceilings  []Ceiling
 	Results   []Result
@@ -54,6 +55,27 @@ func (m Machine) String() string {
 		s += "; " + m.GPU
 	}
 	return s
+}
+
+// Output is what another program printed that measured in the same job.
+type Output struct {
+	Command string
+	Text    string
+}
+
+// ReadOutput reads a file whose first line is a command behind "$ ", and whose other lines are what
+// it printed.
+func ReadOutput(path string) (Output, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return Output{}, err
+	}
+	first, text, _ := strings.Cut(string(raw), "\n")
+	command, isCommand := strings.CutPrefix(first, "$ ")
+	if text = strings.Trim(text, "\n"); !isCommand || text == "" {
+		return Output{}, fmt.Errorf("%s: it begins with %.40q, it needs to be a line of a command behind \"$ \", and what that printed", path, first)
+	}
+	return Output{command, text}, nil
 }
 
 // Missing is something that was not measured, and why.

@@ -59,6 +59,7 @@ func made(factor float64) *report.Report {
 		c := report.Case{Section: "step", Name: "small", Threads: 2, Figure: "step-time", Work: 768, Unit: "token", Ceiling: "FMA peak", Limit: 1e9}
 		r.Results = append(r.Results, report.Result{Case: c, By: by, Quantity: report.Seconds, Samples: samples(0.02), Beside: samples(200e9)})
 	}
+	r.Outputs = []report.Output{{Command: "go test -bench Ranks", Text: "BenchmarkRanks/2-copied 1 61 ms/step"}}
 	return r
 }
 
@@ -100,7 +101,7 @@ func TestMarkdown(t *testing.T) {
 	for _, want := range []string{
 		"Test CPU, 2 cores", "revision 0123456789ab", "2026-01-02 03:04 UTC", "`bench -quick`", "Compared with PyTorch 9", "GPU: there is none",
 		"| FMA peak | 2 | 201 GFLOP/s |", "## Attention", "![Attention](attention-forward.svg)", "50% of FMA peak", "0.499 of it", "1.5e-06",
-		"tokens/s",
+		"tokens/s", "`go test -bench Ranks`\n\n```\nBenchmarkRanks/2-copied 1 61 ms/step\n```\n",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
