@@ -145,4 +145,6 @@ func TestMistakes(t *testing.T) {
 var machineWords = regexp.MustCompile(`PC:? ?[0-9]|CPU[0-9]|Failed to|goroutine|0x[0-9a-f]{6}`)
 
 // isPlain reports whether an error is one line that nobody needs to know a machine for.
-func isPlain(said string) bool { return !strings.Contains(said, "\n") && !machineWords.MatchString(said) }
+func isPlain(said string) bool {
+	return !strings.Contains(said, "\n") && !machineWords.MatchString(said)
+}
