@@ -150,6 +150,28 @@ func (b *buffer) flush() error {
 	return b.w.Flush()
 }
 
+// sync writes what there is to a file, and waits until it is on the disk, as the checkpoint soon
+// will be. No file is open where a run has not started.
+func (b *buffer) sync(file *os.File) error {
+	if file == nil {
+		return nil
+	}
+	if err := b.flush(); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+// end writes what there is to a file and closes it, if one is open.
+func (b *buffer) end(file **os.File) error {
+	if *file == nil {
+		return nil
+	}
+	err := errors.Join(b.flush(), (*file).Close())
+	*file = nil
+	return err
+}
+
 // logFile is a textLog over a file that is open during a run.
 type logFile struct {
 	textLog
@@ -162,8 +184,8 @@ func openLog(name, path string, f format) train.Hook {
 	h := l.hook()
 	h.OnStart = func(s train.Start) error { return l.wrap(l.start(s)) }
 	h.OnBack = func(b train.Back) error { return l.wrap(l.back(b)) }
-	h.BeforeCheckpoint = func() error { return l.wrap(l.sync()) }
-	h.OnEnd = func(train.End) error { return l.wrap(l.end()) }
+	h.BeforeCheckpoint = func() error { return l.wrap(l.sync(l.file)) }
+	h.OnEnd = func(train.End) error { return l.wrap(l.end(&l.file)) }
 	return h
 }
 
@@ -214,27 +236,6 @@ func (l *logFile) back(b train.Back) error {
 		return err
 	}
 	return l.textLog.back(b)
-}
-
-// sync writes what there is, and waits until it is on the disk, as the checkpoint soon will be.
-func (l *logFile) sync() error {
-	if l.file == nil {
-		return nil
-	}
-	if err := l.flush(); err != nil {
-		return err
-	}
-	return l.file.Sync()
-}
-
-// end is also called when start has failed or was not called, as nothing is open then.
-func (l *logFile) end() error {
-	if l.file == nil {
-		return nil
-	}
-	err := errors.Join(l.flush(), l.file.Close())
-	l.file = nil
-	return err
 }
 
 // contents is what a run finds in its log.

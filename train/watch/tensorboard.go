@@ -50,9 +50,9 @@ func (t *tensorBoard) hook() train.Hook {
 		OnStep:  func(s train.Step) error { return t.wrap(t.step(s)) },
 		OnEval:  func(e train.Evaluation) error { return t.wrap(t.evaluation(e)) },
 		OnBack:  func(b train.Back) error { return t.wrap(t.restart(b.Done)) },
-		OnEnd:   func(train.End) error { return t.wrap(t.end()) },
+		OnEnd:   func(train.End) error { return t.wrap(t.end(&t.file)) },
 
-		BeforeCheckpoint: func() error { return t.wrap(t.sync()) },
+		BeforeCheckpoint: func() error { return t.wrap(t.sync(t.file)) },
 	}
 }
 
@@ -156,27 +156,6 @@ func (t *tensorBoard) metrics(all map[string]float64, kind string) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.nested = appendValue(t.nested, name+"/"+kind, all[name])
 	}
-}
-
-// sync writes what there is, and waits until it is on the disk, as the checkpoint soon will be.
-func (t *tensorBoard) sync() error {
-	if t.file == nil {
-		return nil
-	}
-	if err := t.flush(); err != nil {
-		return err
-	}
-	return t.file.Sync()
-}
-
-// end is also called when start has failed or was not called, as nothing is open then.
-func (t *tensorBoard) end() error {
-	if t.file == nil {
-		return nil
-	}
-	err := errors.Join(t.flush(), t.file.Close())
-	t.file = nil
-	return err
 }
 
 func (t *tensorBoard) seconds() float64 { return float64(t.now().UnixNano()) / 1e9 }
