@@ -75,36 +75,16 @@ template <int act, bool exact> __device__ __forceinline__ float slope(float x) {
 
 // forward computes y = act(x).
 template <class T, int act> __device__ __forceinline__ void forward(const Elementwise& e) {
-  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float x[n];
-    load<n>((const T*)e.data[1] + at[1], x);
-#pragma unroll
-    for (int i = 0; i < n; i++) x[i] = activate<act, sizeof(T) == 4>(x[i]);
-    return storing<n>((T*)e.data[0] + at[0], x);
-  });
+  ofEach<T>(e, [](float& x) { x = activate<act, sizeof(T) == 4>(x); });
 }
 
 // backward computes dx = dy·act'(x).
 template <class T, int act> __device__ __forceinline__ void backward(const Elementwise& e) {
-  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float x[n], dy[n];
-    load<n>((const T*)e.data[1] + at[1], x);
-    load<n>((const T*)e.data[2] + at[2], dy);
-#pragma unroll
-    for (int i = 0; i < n; i++) dy[i] *= slope<act, sizeof(T) == 4>(x[i]);
-    return storing<n>((T*)e.data[0] + at[0], dy);
-  });
+  ofPairs<T, T>(e, [](float& x, float dy) { x = dy * slope<act, sizeof(T) == 4>(x); });
 }
 
 template <class T> __device__ __forceinline__ void swiglu(const Elementwise& e) {
-  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float gate[n], up[n];
-    load<n>((const T*)e.data[1] + at[1], gate);
-    load<n>((const T*)e.data[2] + at[2], up);
-#pragma unroll
-    for (int i = 0; i < n; i++) up[i] *= activate<SiLU, sizeof(T) == 4>(gate[i]);
-    return storing<n>((T*)e.data[0] + at[0], up);
-  });
+  ofPairs<T, T>(e, [](float& gate, float up) { gate = up * activate<SiLU, sizeof(T) == 4>(gate); });
 }
 
 // swigluBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
@@ -129,25 +109,12 @@ template <class T> __device__ __forceinline__ void swigluBackward(const Elementw
 
 // softCap computes y = cap·tanh(x/cap).
 template <class T> __device__ __forceinline__ void softCap(const Elementwise& e) {
-  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float x[n];
-    load<n>((const T*)e.data[1] + at[1], x);
-#pragma unroll
-    for (int i = 0; i < n; i++) x[i] = e.factor * tanhf(x[i] / e.factor);
-    return storing<n>((T*)e.data[0] + at[0], x);
-  });
+  ofEach<T>(e, [&](float& x) { x = e.factor * tanhf(x / e.factor); });
 }
 
 // softCapBackward computes dx = dy·(1 − (y/cap)²).
 template <class T> __device__ __forceinline__ void softCapBackward(const Elementwise& e) {
-  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float y[n], dy[n];
-    load<n>((const T*)e.data[1] + at[1], y);
-    load<n>((const T*)e.data[2] + at[2], dy);
-#pragma unroll
-    for (int i = 0; i < n; i++) dy[i] *= 1 - (y[i] / e.factor) * (y[i] / e.factor);
-    return storing<n>((T*)e.data[0] + at[0], dy);
-  });
+  ofPairs<T, T>(e, [&](float& y, float dy) { y = dy * (1 - (y / e.factor) * (y / e.factor)); });
 }
 
 #define ACTIVATION(name, T)                                                                                        \

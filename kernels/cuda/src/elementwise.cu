@@ -2,37 +2,16 @@
 // is that a thread moves 16 bytes at once wherever the tensors' strides and addresses allow it.
 #include "elementwise.cuh"
 
-// add takes as many elements at once as 16 bytes hold of the sum's type.
 template <class Sum, class T> __device__ __forceinline__ void add(const Elementwise& e) {
-  eachGroup<3, perAccess<Sum>>(e, [&](auto n, const int64_t* at) {
-    float a[n], b[n];
-    load<n>((const Sum*)e.data[1] + at[1], a);
-    load<n>((const T*)e.data[2] + at[2], b);
-#pragma unroll
-    for (int i = 0; i < n; i++) a[i] += b[i];
-    return storing<n>((Sum*)e.data[0] + at[0], a);
-  });
+  ofPairs<Sum, T>(e, [](float& a, float b) { a += b; });
 }
 
 template <class T> __device__ __forceinline__ void mul(const Elementwise& e) {
-  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float a[n], b[n];
-    load<n>((const T*)e.data[1] + at[1], a);
-    load<n>((const T*)e.data[2] + at[2], b);
-#pragma unroll
-    for (int i = 0; i < n; i++) a[i] *= b[i];
-    return storing<n>((T*)e.data[0] + at[0], a);
-  });
+  ofPairs<T, T>(e, [](float& a, float b) { a *= b; });
 }
 
 template <class T> __device__ __forceinline__ void scale(const Elementwise& e) {
-  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float x[n];
-    load<n>((const T*)e.data[1] + at[1], x);
-#pragma unroll
-    for (int i = 0; i < n; i++) x[i] *= e.factor;
-    return storing<n>((T*)e.data[0] + at[0], x);
-  });
+  ofEach<T>(e, [&](float& x) { x *= e.factor; });
 }
 
 // KeyMaskArguments is the host's keyMaskArguments in keymask.go.

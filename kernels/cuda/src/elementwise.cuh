@@ -75,6 +75,30 @@ template <int tensors, int width, class F> __device__ __forceinline__ void eachG
   }
 }
 
+// ofEach writes the elements x of one tensor as f changes them.
+template <class T, class F> __device__ __forceinline__ void ofEach(const Elementwise& e, F f) {
+  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float x[n];
+    load<n>((const T*)e.data[1] + at[1], x);
+#pragma unroll
+    for (int i = 0; i < n; i++) f(x[i]);
+    return storing<n>((T*)e.data[0] + at[0], x);
+  });
+}
+
+// ofPairs writes the elements a of the first of two tensors as f(a, b) changes them. As many are taken at once as 16 bytes hold
+// of the first one's type, which is that of the result.
+template <class T, class B, class F> __device__ __forceinline__ void ofPairs(const Elementwise& e, F f) {
+  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float a[n], b[n];
+    load<n>((const T*)e.data[1] + at[1], a);
+    load<n>((const B*)e.data[2] + at[2], b);
+#pragma unroll
+    for (int i = 0; i < n; i++) f(a[i], b[i]);
+    return storing<n>((T*)e.data[0] + at[0], a);
+  });
+}
+
 // fill writes one element everywhere.
 template <class T> __device__ __forceinline__ void fill(const Elementwise& e, T x) {
   eachGroup<1, perAccess<T>>(e, [&](auto n, const int64_t* at) {

@@ -19,34 +19,15 @@ template <int f> __device__ __forceinline__ float gradient(float x, float dy) {
 }
 
 template <class T, int f> __device__ __forceinline__ void forward(const Elementwise& e) {
-  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float x[n];
-    load<n>((const T*)e.data[1] + at[1], x);
-#pragma unroll
-    for (int i = 0; i < n; i++) x[i] = value<f>(x[i]);
-    return storing<n>((T*)e.data[0] + at[0], x);
-  });
+  ofEach<T>(e, [](float& x) { x = value<f>(x); });
 }
 
 template <class T, int f> __device__ __forceinline__ void backward(const Elementwise& e) {
-  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float x[n], dy[n];
-    load<n>((const T*)e.data[1] + at[1], x);
-    load<n>((const T*)e.data[2] + at[2], dy);
-#pragma unroll
-    for (int i = 0; i < n; i++) x[i] = gradient<f>(x[i], dy[i]);
-    return storing<n>((T*)e.data[0] + at[0], x);
-  });
+  ofPairs<T, T>(e, [](float& x, float dy) { x = gradient<f>(x, dy); });
 }
 
 template <class T> __device__ __forceinline__ void shift(const Elementwise& e) {
-  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float x[n];
-    load<n>((const T*)e.data[1] + at[1], x);
-#pragma unroll
-    for (int i = 0; i < n; i++) x[i] += e.factor;
-    return storing<n>((T*)e.data[0] + at[0], x);
-  });
+  ofEach<T>(e, [&](float& x) { x += e.factor; });
 }
 
 // quotient is a/b: what is rounded to 16 bits takes that of the special function unit.
@@ -55,14 +36,7 @@ template <class T> __device__ __forceinline__ float quotient(float a, float b) {
 }
 
 template <class T> __device__ __forceinline__ void divide(const Elementwise& e) {
-  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    float a[n], b[n];
-    load<n>((const T*)e.data[1] + at[1], a);
-    load<n>((const T*)e.data[2] + at[2], b);
-#pragma unroll
-    for (int i = 0; i < n; i++) a[i] = quotient<T>(a[i], b[i]);
-    return storing<n>((T*)e.data[0] + at[0], a);
-  });
+  ofPairs<T, T>(e, [](float& a, float b) { a = quotient<T>(a, b); });
 }
 
 // divideBackward writes da = dc/b and db = −dc·a/b² of a, b and dc.

@@ -3,7 +3,7 @@
 //   y_v = exp x_v / Σ_u exp x_u        dx_v = y_v·(dy_v − Σ_u y_u·dy_u)
 //
 // A block takes a row, and a warp one that its registers hold.
-#include "exponentials.cuh"
+#include "softmax.cuh"
 
 // SoftmaxArguments is the host's softmaxArguments in logsoftmax.go.
 struct SoftmaxArguments {
@@ -13,31 +13,17 @@ struct SoftmaxArguments {
   void* y;       // or dx
 };
 
-template <class T> __device__ __forceinline__ void forward(const SoftmaxArguments& a) {
-  const int64_t row = blockIdx.x;
-  const T* x = (const T*)a.x + a.lines.at(0, row);
-  T* y = (T*)a.y + a.lines.at(1, row);
-  const Exponentials e = exponentials(x, a.lines.length);
-  __syncthreads();  // y may be x
-  const float factor = 1 / e.sum;
-  for (int at = threadIdx.x; at < a.lines.length; at += blockDim.x) y[at] = fromFloat<T>(__expf(asFloat(x[at]) - e.most) * factor);
-}
+struct Probability {
+  float most, factor;
+  __device__ __forceinline__ Probability(const Exponentials& e) : most(e.most), factor(1 / e.sum) {}
+  __device__ __forceinline__ float operator()(float x) const { return __expf(x - most) * factor; }
+};
 
 template <class T> __device__ __forceinline__ void backward(const SoftmaxArguments& a) {
-  const int64_t row = blockIdx.x;
-  const T* y = (const T*)a.x + a.lines.at(0, row);
-  const T* dy = (const T*)a.dy + a.lines.at(1, row);
-  T* dx = (T*)a.y + a.lines.at(2, row);
   __shared__ float parts[32];
-  float sum = 0;
-  for (int at = threadIdx.x; at < a.lines.length; at += blockDim.x) sum += asFloat(y[at]) * asFloat(dy[at]);
-  sum = sumOfWarp(sum);
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
-  __syncthreads();
-  sum = sumOfWarp(threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : 0);
-  for (int at = threadIdx.x; at < a.lines.length; at += blockDim.x) {
-    dx[at] = fromFloat<T>(asFloat(y[at]) * (asFloat(dy[at]) - sum));
-  }
+  gradientsOf<T>(
+      a, parts, [](const T* y, const T* dy, int at) { return asFloat(y[at]) * asFloat(dy[at]); },
+      [](const T* y, const T* dy, int at, float sum) { return asFloat(y[at]) * (asFloat(dy[at]) - sum); });
 }
 
 // perLane is how many elements of a row a lane keeps in registers.
@@ -115,7 +101,7 @@ template <class T, int n> __device__ __forceinline__ void backwardInRegisters(co
 
 #define SOFTMAX(name, T)                                                                                            \
   extern "C" __global__ void __launch_bounds__(512) softmax_forward_##name(const __grid_constant__ SoftmaxArguments a) { \
-    forward<T>(a);                                                                                                  \
+    valuesOf<T, Probability>(a);                                                                                    \
   }                                                                                                                 \
   extern "C" __global__ void __launch_bounds__(512) softmax_backward_##name(const __grid_constant__ SoftmaxArguments a) { \
     backward<T>(a);                                                                                                 \
