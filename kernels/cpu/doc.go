@@ -7,12 +7,16 @@
 // it; attention then rounds its probabilities to bfloat16 too. Sums are in float32 all the same,
 // but of BFMMLA each addition is off by up to a unit in the last place, not half of one.
 //
+// Processors with AVX512_VNNI multiply a few rows with weights of eight or four bits as integers:
+// 22 bits and a sign or more, each 32 numbers with a factor of their own. Results are as close as
+// float32's.
+//
 // Every kernel works on tiles that stay in the caches; what it needs beyond inputs and outputs
 // grows with the length of the sequences, never with its square. Work is handed out to as many
 // goroutines as [Backend.Threads] says, in pieces and an order that depend on the problem alone, so
 // results are bit-equal for any number of threads.
 //
 // The environment variable STHENO_SIMD=generic, avx2, avx512, neon or bfmmla restricts which
-// instructions are used; with any of them, AMX is not. With any other word in it, or more than the
-// machine has, every kernel returns an error.
+// instructions are used; with any of them, AMX and AVX512_VNNI are not. With any other word in it,
+// or more than the machine has, every kernel returns an error.
 package cpu

@@ -8,9 +8,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/packed"
 )
 
-// A packed matrix is widened in registers where few rows of A meet its rows, which then takes as
-// long as reading it. All other products widen it while panels of it are packed, and go on as those
-// of float32 do.
+// Where few rows of A meet the rows of a packed matrix, its codes are multiplied as they are if the
+// processor has instructions for that, by rows of A as digits, or else widened in registers. All
+// other products widen it while panels of it are packed, and go on as those of float32 do.
 
 // packedMatrix is a packed B, or the transpose of one.
 type packedMatrix struct {
@@ -77,28 +77,66 @@ const packedAtOnce = 4
 func (x *multiplication[T]) packedDots(b *Backend) {
 	const task = 1 << 17 // numbers of B that a task reads at least
 	m, groups := x.packed, x.depth/packed.Group
-	lds := roundUp(groups, simd.ScalesTogether)
 	width := max(packedAtOnce, task/x.depth/packedAtOnce*packedAtOnce)
 	work := float64((2*x.rows + flopsPerElement) * x.depth * x.columns)
+	left := x.newPackedLeft()
+	defer left.memory.release()
 	b.inRuns(ceilDiv(x.columns, width), work, func(claim func() (int, bool)) {
-		memory := newWorkspace(bytesFor[T](x.depth) + bytesFor[float32](packedAtOnce) + bytesFor[float32](packedAtOnce*lds))
+		lds := roundUp(groups, simd.ScalesTogether)
+		memory := newWorkspace(bytesFor[float32](packedAtOnce) + bytesFor[float32](packedAtOnce*lds))
 		defer memory.release()
-		row, dots, scales := take[T](memory, x.depth), take[float32](memory, packedAtOnce), take[float32](memory, packedAtOnce*lds)
-		a, c := x.a.item(0), x.c.item(0)
+		dots, scales := take[float32](memory, packedAtOnce), take[float32](memory, packedAtOnce*lds)
+		c := x.c.item(0)
 		for task, ok := claim(); ok; task, ok = claim() {
 			r := region{rows: x.rows, column: task * width, columns: min(width, x.columns-task*width)}
 			for j := r.column; j < r.column+r.columns; j += packedAtOnce {
 				n := min(packedAtOnce, r.column+r.columns-j)
-				m.scalesOfRows(scales, lds, j, n)
+				if left.widens {
+					m.scalesOfRows(scales, lds, j, n)
+				}
 				for i := range x.rows {
-					left := gather(row, a.data[i*a.rowStep:], a.columnStep)
-					simd.PackedDots(groups, m.codes(j, 0), m.Bytes, m.table, &scales[0], lds, (*float32)(unsafe.Pointer(&left[0])), dots[:n])
+					if left.held[i] {
+						left.digits[i].Dots(m.codes(j, 0), m.Bytes, m.Row.Scales, dots[:n])
+					} else {
+						simd.PackedDots(groups, m.codes(j, 0), m.Bytes, m.table, &scales[0], lds, left.rows[i], dots[:n])
+					}
 					store(1, n, c.at(i, j), 0, (*T)(unsafe.Pointer(&dots[0])), 0, x.Accumulate)
 				}
 			}
 			x.finish(r, 0, x.rows)
 		}
 	})
+}
+
+// packedLeft is a few rows of A, to be multiplied by those of a packed matrix.
+type packedLeft struct {
+	memory *workspace
+	rows   [fewPackedRows]*float32
+	digits [fewPackedRows]simd.Digits
+	held   [fewPackedRows]bool // digits hold the row
+	widens bool                // of some row they do not
+}
+
+func (x *multiplication[T]) newPackedLeft() *packedLeft {
+	m, groups := x.packed, x.depth/packed.Group
+	asDigits, nibbles := simd.HasDigits() && m.DType != kernels.NF4, m.table != nil
+	words := simd.DigitWords(groups, nibbles)
+	bytes := x.rows * bytesFor[T](x.depth)
+	if asDigits {
+		bytes += x.rows * bytesFor[int32](words)
+	}
+	left := &packedLeft{memory: newWorkspace(bytes)}
+	a := x.a.item(0)
+	for i := range x.rows {
+		row := gather(take[T](left.memory, x.depth), a.data[i*a.rowStep:], a.columnStep)
+		left.rows[i] = (*float32)(unsafe.Pointer(&row[0]))
+		if asDigits {
+			memory := take[int32](left.memory, words)
+			left.digits[i], left.held[i] = simd.NewDigits(memory, groups, nibbles, left.rows[i])
+		}
+		left.widens = left.widens || !left.held[i]
+	}
+	return left
 }
 
 // codes are those of a row from a group on.

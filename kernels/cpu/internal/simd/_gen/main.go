@@ -27,6 +27,12 @@ var families = map[string]func(){
 	},
 	"half":   func() { eachHalf(halfDots); eachHalf(halfCombine) },
 	"packed": func() { eachCode(dotsPacked); eachCode(widenPacked); scalesOfRows(target{}) },
+	"digits": func() {
+		for _, c := range byteCodes {
+			digitsOf(c)
+			digitDots(c)
+		}
+	},
 	"listed": func() {
 		each(listedDots4)
 		each(listedDots1)
