@@ -22,6 +22,9 @@ func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOu
 	if err := checked("attention forward", a.CheckForward(out)); err != nil {
 		return err
 	}
+	if suitsCache(a) {
+		return b.attentionOverCache(a, out)
+	}
 	h := halves{b: b}
 	defer h.round()
 	a, out.O = h.attention(a), h.write(out.O)
