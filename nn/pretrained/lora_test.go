@@ -378,7 +378,8 @@ var kinds = []string{"classes", "dora", "dora-gpt2", "embeddings", "embeddings-p
 
 type kindGolden struct {
 	Base                    string
-	Logits, Losses, Trained []float64
+	Logits, Losses, Trained []float64 // the last two in float64
+	Rounding                float64   // by how much peft's trained logits differ in float32
 }
 
 // loadKind loads such an adapter and its base.
@@ -452,7 +453,7 @@ func TestKindsOfLoRA(t *testing.T) {
 					t.Errorf("the loss of step %d is %v, peft's %v", step, have, loss)
 				}
 			}
-			near(t, "the logits after training", logitsOf(t, m), want.Trained, 3e-5)
+			near(t, "the logits after training", logitsOf(t, m), want.Trained, 4*want.Rounding)
 		})
 	}
 }

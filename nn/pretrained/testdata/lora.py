@@ -6,7 +6,7 @@
 
 lora/NAME/start and lora/NAME/end are the adapter before and after 20 steps of AdamW in float32. lora/NAME/golden.json has the
 losses and the last logits of the same steps in float64, and by how much float32's logits differ from those, of the largest.
-Batch n is golden.py's token ids, each n higher.
+Batch n is golden.py's token ids, each n higher. Further kinds have a start alone, and the same of five steps.
 """
 
 import copy
@@ -58,8 +58,7 @@ def write(names):
         folder = here / "lora" / name
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder / "start")
-        exact = copy.deepcopy(model).double()
-        _, rounded = train(model)
+        golden = exactly(model, 20)
         model.save_pretrained(folder / "end")
         for readme in folder.glob("*/README.md"):
             readme.unlink()
@@ -67,18 +66,25 @@ def write(names):
             fields = json.loads(config.read_text())
             fields["base_model_name_or_path"] = name
             config.write_text(json.dumps(fields, indent=2) + "\n")
-        losses, logits = train(exact)
-        rounding = ((rounded - logits).abs().max() / logits.abs().max()).item()
-        logits = [float(f"{x:.7g}") for x in logits.flatten().tolist()]
-        (folder / "golden.json").write_text(json.dumps(dict(losses=losses, logits=logits, rounding=float(f"{rounding:.2g}"))))
+        (folder / "golden.json").write_text(json.dumps(golden))
 
 
-def train(model):
-    """The losses of 20 steps, and the logits behind them."""
+def exactly(model, steps):
+    """Trains the model, and gives the losses and logits of the same steps in float64, and by how much its own logits differ."""
+    exact = copy.deepcopy(model).double()
+    _, rounded = train(model, steps)
+    losses, logits = train(exact, steps)
+    rounding = ((rounded - logits).abs().max() / logits.abs().max()).item()
+    logits = [float(f"{x:.7g}") for x in logits.flatten().tolist()]
+    return dict(losses=losses, logits=logits, rounding=float(f"{rounding:.2g}"))
+
+
+def train(model, steps):
+    """The losses of the steps, and the logits behind them."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01)
     losses = []
-    for step in range(20):
+    for step in range(steps):
         ids = (tokens + step) % 48
         loss = model(input_ids=ids, labels=ids).loss
         losses.append(loss.item())
@@ -110,21 +116,12 @@ def write_kinds(names):
         fields["target_modules"] = sorted(fields["target_modules"])
         config.write_text(json.dumps(fields, indent=2) + "\n")
 
-        def logits():
-            with torch.no_grad():
-                return [float(f"{x:.7g}") for x in model(input_ids=tokens).logits.flatten().tolist()]
-
-        golden = dict(base=name, logits=logits(), losses=[])
-        optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01)
+        with torch.no_grad():
+            logits = [float(f"{x:.7g}") for x in model(input_ids=tokens).logits.flatten().tolist()]
+        golden = dict(base=name, logits=logits, losses=[])
         if "classes" not in kind:
-            for step in range(5):
-                ids = (tokens + step) % 48
-                loss = model(input_ids=ids, labels=ids).loss
-                golden["losses"].append(loss.item())
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            golden["trained"] = logits()
+            trained = exactly(model, 5)
+            golden |= trained | dict(logits=logits, trained=trained["logits"])
         (folder / "golden.json").write_text(json.dumps(golden))
 
 
