@@ -207,6 +207,13 @@ func needs[T comparable](c *config, name string, value T) {
 	}
 }
 
+// unread passes over fields that no code of transformers reads, or only for what is not loaded.
+func (c *config) unread(names ...string) {
+	for _, name := range names {
+		c.read[name] = true
+	}
+}
+
 // causal makes sure that attention sees no later positions. A config that has is_causal as null or
 // false asks for attention that does.
 func (c *config) causal() {

@@ -20,6 +20,7 @@ type decoder struct {
 	windows    []int              // of each layer; 0 for none
 	rope       []*ops.RoPEOptions // of each layer; nil for none
 	mixture    *mixture           // nil for none
+	plainQKV   bool               // queries, keys and values have no biases, even if the others do
 	layerTypes []string
 	padding    map[string]int // see architecture
 }
@@ -63,7 +64,7 @@ type usual struct {
 var classified = []string{"gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
 
 // unpadded are the families to whose pad_token_id transformers gives a gradient like to others.
-var unpadded = []string{"bloom", "falcon", "gpt_neox", "gptj", "mpt"}
+var unpadded = []string{"bloom", "falcon", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt"}
 
 // paddings are the rows of padding of configs that do not name one, of families that have one then.
 var paddings = map[string]int{
@@ -332,16 +333,17 @@ func (d *decoder) attention(theirs, ours string) (links []link) {
 	add := func(name string, in int, biased bool, outputs ...output) {
 		links = append(links, linears(theirs+d.names.parts[name], in, biased, outputs...)...)
 	}
+	biased := !a.NoBias && !d.plainQKV
 	q, k, v := output{ours: ours + "attn.q", n: a.Heads * a.HeadDim}, output{ours: ours + "attn.k", n: a.KVHeads * a.HeadDim}, output{ours: ours + "attn.v", n: a.KVHeads * a.HeadDim}
 	switch _, joined := d.names.parts["attn.qkv"]; {
 	case joined && d.names.groups:
-		add("attn.qkv", a.Dim, !a.NoBias, inGroups(a.KVHeads, q, k, v)...)
+		add("attn.qkv", a.Dim, biased, inGroups(a.KVHeads, q, k, v)...)
 	case joined:
-		add("attn.qkv", a.Dim, !a.NoBias, q, k, v)
+		add("attn.qkv", a.Dim, biased, q, k, v)
 	default:
-		add("attn.q", a.Dim, !a.NoBias, q)
-		add("attn.k", a.Dim, !a.NoBias, k)
-		add("attn.v", a.Dim, !a.NoBias, v)
+		add("attn.q", a.Dim, biased, q)
+		add("attn.k", a.Dim, biased, k)
+		add("attn.v", a.Dim, biased, v)
 	}
 	add("attn.proj", a.Heads*a.HeadDim, !a.NoBias && !a.NoProjBias, output{ours: ours + "attn.proj", n: a.Dim})
 	return links

@@ -22,10 +22,10 @@
 //     sliding window; qwen2 and qwen3; gemma, gemma2 and gemma3_text, alone or the text part of
 //     gemma3; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
 //     stablelm; starcoder2; smollm3; mixtral, qwen2_moe, qwen3_moe, olmoe, glm4_moe, gpt_oss,
-//     deepseek_v2 and deepseek_v3, whose experts are [nn.Experts]; gpt_neox, gptj, falcon, bloom,
-//     mpt, opt and persimmon. llama, mistral, qwen2, qwen3 and the Gemmas may have a head for
-//     classes of texts, such as a reward, which [nn.LanguageModel.Classify] applies. Files of any
-//     may lack the head, for vectors alone;
+//     deepseek_v2 and deepseek_v3, whose experts are [nn.Experts]; gpt_neo, gpt_neox, gptj,
+//     gpt_bigcode, falcon, bloom, mpt, opt and persimmon. llama, mistral, qwen2, qwen3 and the
+//     Gemmas may have a head for classes of texts, such as a reward, which
+//     [nn.LanguageModel.Classify] applies. Files of any may lack the head, for vectors alone;
 //   - encoders of texts: bert, roberta, xlm-roberta, camembert, distilbert, electra and mpnet, with
 //     the heads for masked tokens, for classes of texts and of tokens, and for questions;
 //     nomic_bert, with those but the last; deberta-v2, which DeBERTa-v3 is too, with all of them
@@ -34,8 +34,8 @@
 //   - encoders of images: vit, with a pooler or the head for classes; dinov2, with registers or
 //     without; dinov3_vit;
 //   - clip and siglip, of texts and images, which [Model.Contrastive] makes;
-//   - t5, bart, marian and whisper, which read a text or the spectra of a sound and write a text:
-//     [Model.EncoderDecoder] makes them, and Read of a decoder gives them a source.
+//   - t5, mt5, bart, marian and whisper, which read a text or the spectra of a sound and write a
+//     text: [Model.EncoderDecoder] makes them, and Read of a decoder gives them a source.
 //
 // RoPE is scaled as the config says: linear, dynamic (up to the length of the training), llama3,
 // yarn or longrope.

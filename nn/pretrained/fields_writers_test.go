@@ -96,4 +96,11 @@ func init() {
 		{"suppress_tokens", `[3]`, idle, ""},
 		{"use_weighted_layer_sum", `true`, idle, ""}, // of a head for classes
 	})
+	configFields["mt5"] = slices.Concat(without(configFields["t5"], "feed_forward_proj", "is_gated_act", "scale_decoder_outputs", "tie_word_embeddings"), []configField{
+		{"feed_forward_proj", `"relu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
+		{"feed_forward_proj", `"gelu"`, refused, ""},
+		{"is_gated_act", `false`, works, ""},
+		{"scale_decoder_outputs", `true`, idle, ""}, // transformers does not look at it
+		{"tie_word_embeddings", `false`, idle, ""},  // the files say it
+	})
 }

@@ -37,36 +37,54 @@ func (c *config) writes(class string) {
 	c.read["classifier_dropout"] = true // of a head for classes
 }
 
-// t5 is T5, version 1.1 of it and Flan. Dropout behind the last norms is left out.
+// usualT5 are a family's values of fields that a config leaves out.
+type usualT5 struct {
+	vocab, hidden, layers, heads int
+	proj                         string
+	scaled                       bool // what the head reads is divided by √Dim, if the head is the embedding's
+}
+
+// t5 is T5, version 1.1 of it and Flan.
 func t5(c *config, context int) *architecture {
 	c.writes("T5ForConditionalGeneration")
+	return readT5(c, context, usualT5{vocab: 32128, hidden: 2048, layers: 6, heads: 8, proj: "relu", scaled: true})
+}
+
+// mt5 is mT5, whose head's input is never scaled.
+func mt5(c *config, context int) *architecture {
+	c.writes("MT5ForConditionalGeneration")
+	return readT5(c, context, usualT5{vocab: 250112, hidden: 1024, layers: 8, heads: 6, proj: "gated-gelu"})
+}
+
+// readT5 is what both have in common. Dropout behind the last norms is left out.
+func readT5(c *config, context int, usual usualT5) *architecture {
 	for name, other := range map[string]string{
 		"d_model": "hidden_size", "num_heads": "num_attention_heads", "num_layers": "num_hidden_layers", "d_kv": "head_dim",
 	} {
 		c.also(name, other)
 	}
-	dim, vocab, heads, size := c.size("d_model", 512), c.size("vocab_size", 32128), c.size("num_heads", 8), c.size("d_kv", 64)
-	hidden, dropout := c.size("d_ff", 2048), c.float("dropout_rate", 0.1)
+	dim, vocab, heads, size := c.size("d_model", 512), c.size("vocab_size", usual.vocab), c.size("num_heads", usual.heads), c.size("d_kv", 64)
+	hidden, dropout := c.size("d_ff", usual.hidden), c.float("dropout_rate", 0.1)
 	block := nn.BlockConfig{
 		Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: heads, HeadDim: size, NoBias: true, Separate: true},
 		Hidden:    hidden, RMSNorm: true, Epsilon: c.float("layer_norm_epsilon", 1e-6), Dropout: dropout, MLPDropout: dropout,
 	}
 	block.Attention.Options.Scale, block.Attention.Options.Dropout.P = 1, dropout
-	proj, usual := c.string("feed_forward_proj", "relu"), ""
+	proj, activation := c.string("feed_forward_proj", usual.proj), ""
 	switch proj {
 	case "relu":
-		usual = "relu"
+		activation = "relu"
 	case "gated-gelu":
-		usual = "gelu_new"
+		activation = "gelu_new"
 	case "gated-silu":
-		usual = "silu"
+		activation = "silu"
 	default:
 		c.fail("field feed_forward_proj is %q, it needs to be relu, gated-gelu or gated-silu", proj)
 	}
 	// What is said beside it is stronger.
-	block.Gated, block.Activation = c.bool("is_gated_act", proj != "relu"), c.activation("dense_act_fn", usual)
+	block.Gated, block.Activation = c.bool("is_gated_act", proj != "relu"), c.activation("dense_act_fn", activation)
 	c.read["initializer_factor"] = true // of weights that are not loaded
-	layers := c.layers("num_layers", 6)
+	layers := c.layers("num_layers", usual.layers)
 	distances := &nn.DistanceConfig{Buckets: c.size("relative_attention_num_buckets", 32), Farthest: c.size("relative_attention_max_distance", 128)}
 	s := &sides{EncoderDecoderConfig: nn.EncoderDecoderConfig{
 		Shared: true,
@@ -82,7 +100,7 @@ func t5(c *config, context int) *architecture {
 	// Version 1.1 says by this that the head's input is not scaled; whether the head is the
 	// embedding's, its files say.
 	tied := c.bool("tie_word_embeddings", true)
-	if c.bool("scale_decoder_outputs", tied) {
+	if scaled := c.bool("scale_decoder_outputs", tied); scaled && usual.scaled {
 		s.Decoder.LogitScale = 1 / math.Sqrt(float64(dim))
 	}
 	s.links = []link{table("shared.weight", "tokens.weight", vocab, dim)}

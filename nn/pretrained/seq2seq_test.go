@@ -20,7 +20,7 @@ import (
 
 // The folders are written by testdata/seq2seq.py.
 
-var writers = []string{"t5", "t5-gated", "bart", "marian", "whisper"}
+var writers = []string{"t5", "t5-gated", "mt5", "bart", "marian", "whisper"}
 
 // spectra are the golden ones, (2, length, bins).
 func spectra(want golden) *tensor.Dense { return data.Floats(load32(want.Images), 2, 12, 5) }

@@ -118,6 +118,9 @@ models |= {
     "deepseek_v3-halves": lambda: tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(
         **dict(latent, n_group=1, topk_group=1), q_lora_rank=None, rope_interleave=False, norm_topk_prob=False)),
 }
+shared = dict(
+    vocab_size=48, n_positions=16, n_embd=24, n_layer=2, n_head=4, n_inner=20, bos_token_id=1, eos_token_id=1, initializer_range=0.3,
+    resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 models |= {
     "opt-narrow": lambda: tf.OPTForCausalLM(tf.OPTConfig(**positioned, word_embed_proj_dim=10, do_layer_norm_before=False)),
     "opt-bare": lambda: tf.OPTForCausalLM(tf.OPTConfig(
@@ -137,6 +140,12 @@ models |= {
     "mixtral-gelu": lambda: tf.MixtralForCausalLM(tf.MixtralConfig(**mixture, num_local_experts=5, hidden_act="gelu_pytorch_tanh")),
     "qwen2_moe-relu": lambda: tf.Qwen2MoeForCausalLM(tf.Qwen2MoeConfig(
         **mixture, num_experts=5, moe_intermediate_size=12, shared_expert_intermediate_size=14, hidden_act="relu")),
+    "gpt_neo": lambda: tf.GPTNeoForCausalLM(tf.GPTNeoConfig(
+        vocab_size=48, hidden_size=24, intermediate_size=20, num_layers=3, num_heads=4, attention_types=[[["global", "local"], 1], [["local"], 1]],
+        window_size=4, max_position_embeddings=16, bos_token_id=1, eos_token_id=1, initializer_range=0.3)),
+    "gpt_bigcode": lambda: tf.GPTBigCodeForCausalLM(tf.GPTBigCodeConfig(**shared)),
+    "gpt_bigcode-heads": lambda: tf.GPTBigCodeForCausalLM(tf.GPTBigCodeConfig(
+        **shared, multi_query=False, scale_attn_weights=False, tie_word_embeddings=False)),
 }
 
 

@@ -28,6 +28,7 @@ both = dict(
 models = {
     "t5": lambda: tf.T5ForConditionalGeneration(tf.T5Config(**t5)),
     "t5-gated": lambda: tf.T5ForConditionalGeneration(tf.T5Config(**t5, num_decoder_layers=1, feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
+    "mt5": lambda: tf.MT5ForConditionalGeneration(tf.MT5Config(**t5)),
     "bart": lambda: tf.BartForConditionalGeneration(tf.BartConfig(
         **both, max_position_embeddings=128, eos_token_id=47, forced_eos_token_id=None, decoder_start_token_id=2)),
     "marian": lambda: tf.MarianMTModel(tf.MarianConfig(
