@@ -40,8 +40,11 @@ func newPackedMatrix(t kernels.Tensor) (*packedMatrix, error) {
 }
 
 // fewPackedRows is the number of rows of A for which widening a row of B again costs less than
-// packing it.
-const fewPackedRows = 4
+// packing it, and fewDigitRows that for which multiplying its codes again does.
+const fewPackedRows, fewDigitRows = 4, 12
+
+// hasDigits reports whether few rows of A are multiplied as digits.
+func (m *packedMatrix) hasDigits() bool { return simd.HasDigits() && m.DType != kernels.NF4 }
 
 // multiplyPacked computes a product whose B is packed.
 func (b *Backend) multiplyPacked(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) error {
@@ -60,7 +63,11 @@ func (b *Backend) multiplyPacked(m *kernels.MatMul, epilogue kernels.Activate, c
 	}
 	x := newMultiplication[float32](&wide, epilogue, c)
 	x.packed = matrix
-	if matrix.acrossRows && x.items == 1 && x.rows <= fewPackedRows && x.rows*x.columns > 0 {
+	few := fewPackedRows
+	if matrix.hasDigits() {
+		few = fewDigitRows
+	}
+	if matrix.acrossRows && x.items == 1 && x.rows <= few && x.rows*x.columns > 0 {
 		x.packedDots(b)
 		return nil
 	}
@@ -111,15 +118,15 @@ func (x *multiplication[T]) packedDots(b *Backend) {
 // packedLeft is a few rows of A, to be multiplied by those of a packed matrix.
 type packedLeft struct {
 	memory *workspace
-	rows   [fewPackedRows]*float32
-	digits [fewPackedRows]simd.Digits
-	held   [fewPackedRows]bool // digits hold the row
-	widens bool                // of some row they do not
+	rows   [fewDigitRows]*float32
+	digits [fewDigitRows]simd.Digits
+	held   [fewDigitRows]bool // digits hold the row
+	widens bool               // of some row they do not
 }
 
 func (x *multiplication[T]) newPackedLeft() *packedLeft {
 	m, groups := x.packed, x.depth/packed.Group
-	asDigits, nibbles := simd.HasDigits() && m.DType != kernels.NF4, m.table != nil
+	asDigits, nibbles := m.hasDigits(), m.table != nil
 	words := simd.DigitWords(groups, nibbles)
 	bytes := x.rows * bytesFor[T](x.depth)
 	if asDigits {

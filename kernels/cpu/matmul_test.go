@@ -84,6 +84,7 @@ func packedCases() []productCase {
 		{m: 3, n: 333, k: 448, transposeB: true, transposeA: true, gap: 3, accumulate: true, bias: true},
 		{m: 4, n: 35, k: 704, transposeB: true, pre: true, activation: kernels.SiLU},
 		{m: 5, n: 35, k: 704, transposeB: true, pre: true, activation: kernels.SiLU},
+		{m: 12, n: 70, k: 832, transposeB: true, bias: true}, {m: 13, n: 70, k: 832, transposeB: true, bias: true},
 		{m: 16, n: 1000, k: 1280, transposeB: true}, {m: 17, n: 65, k: 64, transposeB: true},
 		{m: 70, n: 40, k: 2624, transposeB: true, bias: true}, {m: 130, n: 515, k: 192, transposeB: true, accumulate: true, gap: 2},
 		{batch: []int{2, 3}, m: 1, n: 65, k: 64, sharedB: true, transposeB: true, bias: true},
