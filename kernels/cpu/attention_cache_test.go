@@ -13,7 +13,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// cacheCases are problems of one to sixteen rows over keys of one to many runs, and of one row more.
+// cacheCases are problems of one to sixteen rows over keys of one to many runs, and of one row
+// more.
 func cacheCases() []Case {
 	var list []Case
 	options := [][]Option{{Plain}, {Causal}, {Causal, WindowOf(200, -1), Sinks}, {SoftCap, Causal}, {ALiBi, Causal}, {CausalTopLeft}, {Sinks}, {BiasOver("BHQ"), Causal}}
