@@ -20,6 +20,7 @@ type decoder struct {
 	windows    []int              // of each layer; 0 for none
 	rope       []*ops.RoPEOptions // of each layer; nil for none
 	mixture    *mixture           // nil for none
+	both       *config            // that of a model whose attention sees all tokens; nil for another
 	plainQKV   bool               // queries, keys and values have no biases, even if the others do
 	layerTypes []string
 	padding    map[string]int // see architecture
@@ -75,7 +76,6 @@ var paddings = map[string]int{
 // newDecoder reads what all decoders have. A context of 0 says that there is no limit and no field
 // for it.
 func newDecoder(c *config, context int, tied bool) *decoder {
-	c.causal()
 	endings := []string{"ForCausalLM", "LMHeadModel", "Model"}
 	if slices.Contains(classified, c.string("model_type", "")) {
 		endings = append(endings, classes)
@@ -107,6 +107,7 @@ func newDecoder(c *config, context int, tied bool) *decoder {
 		a.HeadDim = 1
 	}
 	a.Options.Causal = kernels.CausalBottomRight
+	d.sees(c)
 	d.windows, d.rope = make([]int, d.Layers), make([]*ops.RoPEOptions, d.Layers)
 	return d
 }
@@ -274,6 +275,9 @@ func (d *decoder) architecture() *architecture {
 	}
 	a.links = links
 	a.build = func(s *nn.Scope) any { return nn.NewLanguageModel(s, d.LanguageModelConfig) }
+	if d.both != nil {
+		return d.encoder(a)
+	}
 	return a
 }
 

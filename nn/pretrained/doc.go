@@ -30,7 +30,8 @@
 //     the heads for masked tokens, for classes of texts and of tokens, and for questions;
 //     nomic_bert, with those but the last; deberta-v2, which DeBERTa-v3 is too, with all of them
 //     and padding behind its texts if they get classes; modernbert, alone or with its head for
-//     masked tokens; gemma3_text whose attention sees all tokens, as EmbeddingGemma's;
+//     masked tokens; gemma3_text whose attention sees all tokens, as EmbeddingGemma's, and llama,
+//     mistral, qwen2 and qwen3 whose is_causal is false, as gte-Qwen2's;
 //   - encoders of images: vit, with a pooler or the head for classes; dinov2, with registers or
 //     without; dinov3_vit;
 //   - clip and siglip, of texts and images, which [Model.Contrastive] makes;

@@ -38,6 +38,8 @@ var encoders = []string{
 	"modernbert-masked",
 	"modernbert-untied-masked",
 	"gemma3-both",
+	"llama-both",
+	"qwen2-both",
 	"nomic",
 	"nomic-masked",
 	"nomic-classes",

@@ -3,7 +3,6 @@ package pretrained
 import (
 	"encoding/json"
 	"math"
-	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
@@ -85,37 +84,9 @@ func gemma3(c *config, context int) *architecture {
 	d.turnByType(full, local)
 	a := d.architecture()
 	if both {
-		d.encode(c, a, window)
+		d.encodeGemma(c, a, window)
 	}
 	return a
-}
-
-// encode makes an encoder of a Gemma 3 whose tokens see those behind them too, as EmbeddingGemma's:
-// half of a window lies on either side.
-func (d *decoder) encode(c *config, a *architecture, window int) {
-	if given := c.strings("architectures"); len(given) > 0 && given[0] != "Gemma3TextModel" {
-		c.fail("field use_bidirectional_attention is true and field architectures is %q, it needs to be Gemma3TextModel", given[0])
-	}
-	if !d.TiedHead {
-		c.fail("field tie_word_embeddings is false, a model whose attention sees all tokens has no head")
-	}
-	change := d.Change
-	d.Change = func(i int, b *nn.BlockConfig) {
-		change(i, b)
-		b.Attention.Options.Causal = kernels.NotCausal
-		if b.Attention.Options.Window != nil {
-			b.Attention.Options.Window = &kernels.Window{Left: window / 2, Right: window / 2}
-		}
-	}
-	e := nn.EncoderConfig{
-		Layers: d.Layers, Block: d.Block, Change: d.Change,
-		Text: &nn.TextConfig{Vocab: d.Vocab, Context: d.Context, NoPositions: true, Scale: d.EmbeddingScale},
-	}
-	a.decoder, a.repeats = nil, nil
-	for i := range a.links {
-		a.links[i].theirs = strings.TrimPrefix(a.links[i].theirs, a.prefix)
-	}
-	a.build = func(s *nn.Scope) any { return nn.NewEncoder(s, e) }
 }
 
 // multimodalGemma3 is the text part of a Gemma 3 that sees images: it is saved as one alone.

@@ -287,6 +287,31 @@ func TestNoHead(t *testing.T) {
 	}
 }
 
+// A decoder whose attention sees all tokens is an encoder: it predicts no tokens, and files with a
+// head are refused.
+func TestSightedDecoders(t *testing.T) {
+	m := load(t, "testdata/llama-both", Options{})
+	if _, err := m.NewDecoder(8); err == nil || !strings.Contains(err.Error(), "it predicts no next token") {
+		t.Errorf("a decoder: %v", err)
+	}
+	folder := t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS("testdata/llama2")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/llama2/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := parseFields(string(text))
+	config["is_causal"] = json.RawMessage("false")
+	if err := os.WriteFile(filepath.Join(folder, configFile), []byte(textOf(config)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(folder, Options{}); err == nil || !strings.Contains(err.Error(), `tensor "lm_head.weight" is none that the config asks for`) {
+		t.Errorf("a head beside it: %v", err)
+	}
+}
+
 // Files of a tied model whose head adds a bias, and that lack the bias, have no head.
 func TestNoHeadBias(t *testing.T) {
 	for _, name := range []string{"phi", "gptj"} {

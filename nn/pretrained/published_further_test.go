@@ -132,6 +132,12 @@ var publishedFurther = []publishedConfig{
 		"initializer_factor": 1.0, "is_encoder_decoder": true, "layer_norm_epsilon": 1e-06, "model_type": "mt5", "num_decoder_layers": 8,
 		"num_heads": 6, "num_layers": 8, "pad_token_id": 0, "relative_attention_num_buckets": 32, "tie_word_embeddings": false,
 		"tokenizer_class": "T5Tokenizer", "transformers_version": "4.10.0.dev0", "use_cache": true, "vocab_size": 250112}`},
+	{"Alibaba-NLP/gte-Qwen2-1.5B-instruct", 1_543_268_864, `{"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "auto_map": {"AutoModel": "modeling_qwen.Qwen2Model",
+		"AutoModelForCausalLM": "modeling_qwen.Qwen2ForCausalLM"}, "bos_token_id": 151643, "eos_token_id": 151643, "hidden_act": "silu",
+		"hidden_size": 1536, "initializer_range": 0.02, "intermediate_size": 8960, "is_causal": false, "max_position_embeddings": 131072,
+		"max_window_layers": 21, "model_type": "qwen2", "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2,
+		"rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false, "torch_dtype": "float32",
+		"transformers_version": "4.41.2", "use_cache": true, "use_sliding_window": false, "vocab_size": 151646}`},
 }
 
 // Configs of published models that there is no model for are refused, by the field that asks for

@@ -81,6 +81,11 @@ causal_less = dict(
     common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16, head_dim=8,
     query_pre_attn_scalar=16, use_bidirectional_attention=True, sliding_window=4, pad_token_id=0, layer_types=["sliding_attention", "full_attention"])
 texts["gemma3-both"] = lambda: tf.Gemma3TextModel(tf.Gemma3TextConfig(**causal_less))
+sighted = dict(
+    common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
+    is_causal=False)
+texts["qwen2-both"] = lambda: tf.Qwen2Model(tf.Qwen2Config(**sighted))
+texts["llama-both"] = lambda: tf.LlamaModel(tf.LlamaConfig(**sighted, attention_bias=True))
 # Decoders with a head for classes, whose padding is id 1.
 causal = dict(
     common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
