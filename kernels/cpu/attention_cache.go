@@ -10,9 +10,9 @@ import (
 
 // Attention of a few rows over many keys, as a model computes it for its next token, takes as long
 // as reading the keys and values once. A task is a run of keys of all heads, a few keys at a time:
-// these are read as they lie in memory, from one end to the other, and are in the second-level cache
-// when the heads come to them, one by one. Where runs begin depends on the problem alone, and their
-// sums are added in the order of the keys.
+// these are read as they lie in memory, from one end to the other, and are in the second-level
+// cache when the heads come to them, one by one. Where runs begin depends on the problem alone, and
+// their sums are added in the order of the keys.
 
 const (
 	// mostCacheRows is how many rows may share keys, leastCacheKeys how many keys are worth it.

@@ -11,10 +11,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu"
 )
 
-// BenchmarkAttentionOverCache measures attention of a token over a long cache, (length, heads, size)
-// in memory, by the bytes of its keys and values. Every call is followed by threads that do nothing
-// but read, and %read is the median of the ratios. The keys of all calls are larger than the
-// caches.
+// BenchmarkAttentionOverCache measures attention of a token over a long cache, (length, heads,
+// size) in memory, by the bytes of its keys and values. Every call is followed by threads that do
+// nothing but read, and %read is the median of the ratios. The keys of all calls are larger than
+// the caches.
 func BenchmarkAttentionOverCache(b *testing.B) {
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
 		for _, d := range []int{64, 128} {
