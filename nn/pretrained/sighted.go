@@ -39,8 +39,7 @@ func (d *decoder) encoder(a *architecture) *architecture {
 	return a
 }
 
-// encode makes an encoder of the decoder, half of whose windows lie on either side, and which has no
-// head.
+// encode makes an encoder without a head of the decoder. Half of a window lies on either side.
 func (d *decoder) encode(a *architecture, window int) {
 	change := d.Change
 	d.Change = func(i int, b *nn.BlockConfig) {
@@ -60,14 +59,16 @@ func (d *decoder) encode(a *architecture, window int) {
 	a.build = func(s *nn.Scope) any { return nn.NewEncoder(s, e) }
 }
 
-// trim takes the prefix away from the tensors' names, as transformers writes a model without a head.
+// trim takes the prefix away from the tensors' names, as transformers writes a model without a
+// head.
 func (a *architecture) trim() {
 	for i := range a.links {
 		a.links[i].theirs = strings.TrimPrefix(a.links[i].theirs, a.prefix)
 	}
 }
 
-// encodeGemma makes an encoder of a Gemma 3 whose tokens see those behind them too, as EmbeddingGemma's.
+// encodeGemma makes an encoder of a Gemma 3 whose tokens see those behind them too, as
+// EmbeddingGemma's.
 func (d *decoder) encodeGemma(c *config, a *architecture, window int) {
 	if given := c.strings("architectures"); len(given) > 0 && given[0] != "Gemma3TextModel" {
 		c.fail("field use_bidirectional_attention is true and field architectures is %q, it needs to be Gemma3TextModel", given[0])
