@@ -101,6 +101,7 @@ type Block struct {
 	norms            NormPlace
 	scale            float64 // of what is added to x
 	recompute        bool
+	repeated         bool      // it stands for several layers of a stack
 	attn, cross      Attention // cross is nil for none
 	attend, over, do branch    // to itself, to a context, and the MLP
 }
@@ -248,12 +249,12 @@ func (b *Block) pass(s stream, in BlockInputs) stream {
 
 // computesAgain reports whether a budget of memory has a part of the block computed again.
 func (b *Block) computesAgain(part string) bool {
-	return b.isMade() && ops.RecomputesRegion(b.s.g, b.s.child(part))
+	return b.isMade() && !b.repeated && ops.RecomputesRegion(b.s.g, b.s.child(part))
 }
 
 // offer tells those who look for memory that what lies between some tensors can be computed again.
 func (b *Block) offer(part string, out, from []Tensor) {
-	if !b.isMade() || b.recompute || !ops.OffersRegions(b.s.g) {
+	if !b.isMade() || b.recompute || b.repeated || !ops.OffersRegions(b.s.g) { // regions have one name each
 		return
 	}
 	if err := ops.OfferRegion(b.s.child(part), nodesOf(out), nodesOf(from)); err != nil {

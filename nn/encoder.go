@@ -13,6 +13,7 @@ type EncoderConfig struct {
 	// Change, if it is not nil, changes the description of block i before the block is made. It
 	// must do the same each time.
 	Change func(i int, c *BlockConfig)
+	Blocks int // how many blocks there are, which layers share; 0 means Layers, see [StackConfig]
 
 	// Text is what an encoder of texts reads, Patches what one of images reads, Sound what one of
 	// sounds reads: one of the three.
@@ -128,7 +129,7 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 	if !e.isMade() {
 		return e
 	}
-	e.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: func(i int, b *BlockConfig) {
+	e.stack = NewStack(s, StackConfig{Layers: c.Layers, Blocks: c.Blocks, Block: c.Block, Change: func(i int, b *BlockConfig) {
 		if c.Change != nil {
 			c.Change(i, b)
 		}

@@ -128,6 +128,9 @@ func TestConfigErrors(t *testing.T) {
 		{func(s *nn.Scope) {
 			nn.NewExperts(s, nn.ExpertsConfig{Dim: 4, Hidden: 4, Count: 2, Activation: kernels.ReLU, Clamped: &kernels.ClampedGate{Slope: 1, Limit: 1}})
 		}, "Experts: Clamped and Activation are set, it needs to be one of them"},
+		{func(s *nn.Scope) {
+			nn.NewStack(s, nn.StackConfig{Layers: 4, Blocks: 3})
+		}, "Stack: blocks is 3, it needs to be a divisor of layers, which is 4"},
 		{gpt(nn.GPTConfig{}), "GPT: vocab is 0, it needs to be at least 1"},
 		{gpt(nn.GPTConfig{Vocab: 5, Context: 5, Heads: 2, Dim: 8}), "GPT: layers is 0, it needs to be at least 1"},
 		{gpt(nn.GPTConfig{Vocab: 5, Context: 5, Layers: 1, Heads: 3, Dim: 8}), "MultiHeadAttention: dim is 8, it needs to be a multiple of heads, which is 3"},

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stheno-ml/stheno/ops"
 )
@@ -16,6 +17,9 @@ type StackConfig struct {
 	// must do the same each time.
 	Change func(i int, c *BlockConfig)
 	NoNorm bool // there is no norm behind the last block
+	// Blocks is how many blocks there are, each of which stands for as many layers in a row, as in
+	// ALBERT: a divisor of Layers; 0 means Layers.
+	Blocks int
 }
 
 // Stack is blocks one after the other, and a norm behind the last, but with NoNorm or PostNorm,
@@ -41,12 +45,21 @@ func NewStack(s *Scope, c StackConfig) *Stack {
 		stack.failf("layers is %d, it needs to be at most %d", c.Layers, maxLayers)
 		return stack
 	}
-	for i := 0; i < c.Layers && stack.isMade(); i++ {
+	if c.Blocks == 0 {
+		c.Blocks = c.Layers
+	}
+	if c.Blocks < 0 || c.Layers%c.Blocks != 0 {
+		stack.failf("blocks is %d, it needs to be a divisor of layers, which is %d", c.Blocks, c.Layers)
+		return stack
+	}
+	for i := 0; i < c.Blocks && stack.isMade(); i++ {
 		own := c.Block
 		if c.Change != nil {
 			c.Change(i, &own)
 		}
-		stack.blocks = append(stack.blocks, NewBlock(s.Sub(fmt.Sprintf("blocks.%d", i)), own))
+		b := NewBlock(s.Sub(fmt.Sprintf("blocks.%d", i)), own)
+		b.repeated = c.Blocks < c.Layers
+		stack.blocks = append(stack.blocks, slices.Repeat([]*Block{b}, c.Layers/c.Blocks)...)
 	}
 	if c.Block.Norms != PostNorm && !c.NoNorm {
 		stack.last = stack.norm("norm", c.Block.NewNorm, c.Block.norm())

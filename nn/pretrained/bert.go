@@ -13,6 +13,8 @@ import (
 type bertFamily struct {
 	base    string // of the encoder, with a dot behind it
 	embnorm string // that of the embeddings; empty for embeddings.LayerNorm
+	project string // from the embeddings to the blocks; empty for embeddings_project
+	pool    string // the pooler of a model without a head; empty for pooler.dense
 	block   blockNames
 	links   func(base string, i int, b *nn.BlockConfig) []link // of block i; nil for what block says
 	pooled  bool                                               // the model without a head has a pooler
@@ -135,7 +137,7 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 	}
 	links = append(links, layerNorm(f.base+cmp.Or(f.embnorm, "embeddings.LayerNorm"), "embnorm", width)...)
 	if width != dim {
-		links = append(links, linear(f.base+"embeddings_project", "project", width, dim)...)
+		links = append(links, linear(f.base+cmp.Or(f.project, "embeddings_project"), "project", width, dim)...)
 	}
 	if d := e.Distances; d != nil {
 		links = append(links, table(f.base+"encoder.relative_attention_bias.weight", "distances.weight", d.Buckets, e.Block.Attention.Heads))
@@ -146,7 +148,7 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 			links = append(links, layerNorm(f.base+"encoder.LayerNorm", "places.norm", dim)...)
 		}
 	}
-	for i := range e.Layers {
+	for i := range cmp.Or(e.Blocks, e.Layers) {
 		if f.links != nil {
 			links = append(links, f.links(f.base, i, &e.Block)...)
 		} else {
@@ -157,7 +159,7 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 	switch kind {
 	case bare:
 		if f.pooled {
-			links = append(links, linear(f.base+"pooler.dense", "pooler", dim, dim)...)
+			links = append(links, linear(f.base+cmp.Or(f.pool, "pooler.dense"), "pooler", dim, dim)...)
 		}
 	case classes:
 		links = append(links, linear(f.pooler, "pooler", dim, dim)...)

@@ -26,8 +26,9 @@
 //     gpt_bigcode, falcon, bloom, mpt, opt and persimmon. llama, mistral, qwen2, qwen3 and the
 //     Gemmas may have a head for classes of texts, such as a reward, which
 //     [nn.LanguageModel.Classify] applies. Files of any may lack the head, for vectors alone;
-//   - encoders of texts: bert, roberta, xlm-roberta, camembert, distilbert, electra and mpnet, with
-//     the heads for masked tokens, for classes of texts and of tokens, and for questions;
+//   - encoders of texts: bert, roberta, xlm-roberta, camembert, distilbert, albert, electra and
+//     mpnet, with the heads for masked tokens, for classes of texts and of tokens, and for
+//     questions;
 //     nomic_bert, with those but the last; deberta-v2, which DeBERTa-v3 is too, with all of them
 //     and padding behind its texts if they get classes; modernbert, alone or with its head for
 //     masked tokens; gemma3_text whose attention sees all tokens, as EmbeddingGemma's, and llama,

@@ -56,6 +56,41 @@ func electra(c *config, _ int) *architecture {
 	return f.architecture(c, &e)
 }
 
+// albert is a BERT whose layers share blocks and whose embeddings are narrower.
+func albert(c *config, _ int) *architecture {
+	f := bertFamily{
+		base: "albert.", project: "encoder.embedding_hidden_mapping_in", pool: "pooler", pooled: true, pooler: "albert.pooler", classifier: "classifier",
+		transform: "predictions.dense", norm: "predictions.LayerNorm", bias: "predictions.bias",
+		repeats: []string{"predictions.decoder.weight", "predictions.decoder.bias"},
+		block: blockNames{
+			"encoder.albert_layer_groups.%d.albert_layers.0.", "attention.query", "attention.key", "attention.value", "attention.dense",
+			"attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm",
+		},
+	}
+	e := nn.BERTConfig{
+		Vocab: c.size("vocab_size", 30000), Context: c.size("max_position_embeddings", 512), Types: c.sizeOrNone("type_vocab_size", 2),
+		Layers: c.layers("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 64), Dim: c.size("hidden_size", 4096),
+		Hidden: c.size("intermediate_size", 16384), Activation: c.activation("hidden_act", "gelu_new"),
+		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0),
+	}.Model()
+	p := c.float("classifier_dropout_prob", 0.1)
+	e.Block.Attention.Separate, e.Block.Attention.Options.Dropout.P, e.Heads.Dropout = true, c.float("attention_probs_dropout_prob", 0), &p
+	if e.Text.Dim = c.size("embedding_size", 128); e.Text.Dim == e.Block.Attention.Dim {
+		c.fail("field embedding_size is %d, it needs to be another than hidden_size", e.Text.Dim)
+	}
+	if e.Blocks = c.size("num_hidden_groups", 1); e.Layers%e.Blocks != 0 {
+		c.fail("field num_hidden_groups is %d, it needs to be a divisor of num_hidden_layers, which is %d", e.Blocks, e.Layers)
+		e.Blocks = 1
+	}
+	needs(c, "inner_group_num", 1)
+	needs(c, "position_embedding_type", "absolute")
+	c.unread("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks", "type") // in the published configs, for no one to read
+	f.padding = c.padding(e.Text.Vocab, 0, "tokens.weight")
+	a := f.architecture(c, &e)
+	a.unused = append(a.unused, "sop_classifier.classifier.weight", "sop_classifier.classifier.bias") // of the first training
+	return a
+}
+
 // mpnet is a RoBERTa whose attention has a bias by distance, which all its layers share.
 func mpnet(c *config, _ int) *architecture {
 	const buckets, padding = 32, 1

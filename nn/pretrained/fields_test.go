@@ -249,6 +249,23 @@ var configFields = map[string][]configField{
 		{"summary_type", `"last"`, idle, ""},
 		{"summary_use_proj", `false`, idle, ""},
 	}),
+	"albert-classes": slices.Concat(without(
+		encoderFields, "add_cross_attention", "classifier_dropout", "hidden_size", "is_decoder", "num_hidden_layers",
+	), []configField{
+		{"classifier_dropout", `0.5`, refused, ""}, // classifier_dropout_prob is its name here
+		{"classifier_dropout_prob", `0.5`, works, ""},
+		{"embedding_size", `16`, works, ""},
+		{"embedding_size", `24`, refused, ""},
+		{"gap_size", `1`, idle, ""}, // transformers does not look at these three
+		{"net_structure_type", `1`, idle, ""},
+		{"num_memory_blocks", `1`, idle, ""},
+		{"hidden_size", `48`, works, ""},
+		{"inner_group_num", `2`, refused, ""},
+		{"num_hidden_groups", `3`, works, ""},
+		{"num_hidden_groups", `2`, refused, ""},
+		{"num_hidden_layers", `1`, works, ""},
+		{"pad_token_id", `3`, idle, ""},
+	}),
 	"mpnet-classes": slices.Concat(without(encoderFields, "classifier_dropout", "type_vocab_size"), []configField{
 		{"classifier_dropout", `0.5`, idle, ""}, // transformers does not look at it
 		{"pad_token_id", `3`, idle, ""},         // it is 1, whatever the config says

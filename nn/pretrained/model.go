@@ -98,6 +98,7 @@ type repeat struct{ name, of string }
 // families are the readers of configs by model_type. The number is the context that is asked for, 0
 // for the config's.
 var families = map[string]func(*config, int) *architecture{
+	"albert":                albert,
 	"bart":                  bart,
 	"bert":                  bert,
 	"marian":                marian,

@@ -138,15 +138,18 @@ var publishedFurther = []publishedConfig{
 		"max_window_layers": 21, "model_type": "qwen2", "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2,
 		"rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false, "torch_dtype": "float32",
 		"transformers_version": "4.41.2", "use_cache": true, "use_sliding_window": false, "vocab_size": 151646}`},
+	{"albert/albert-base-v2", 11_221_680, `{"architectures": ["AlbertForMaskedLM"], "attention_probs_dropout_prob": 0, "bos_token_id": 2, "classifier_dropout_prob": 0.1,
+		"down_scale_factor": 1, "embedding_size": 128, "eos_token_id": 3, "gap_size": 0, "hidden_act": "gelu_new", "hidden_dropout_prob": 0,
+		"hidden_size": 768, "initializer_range": 0.02, "inner_group_num": 1, "intermediate_size": 3072, "layer_norm_eps": 1e-12,
+		"max_position_embeddings": 512, "model_type": "albert", "net_structure_type": 0, "num_attention_heads": 12, "num_hidden_groups": 1,
+		"num_hidden_layers": 12, "num_memory_blocks": 0, "pad_token_id": 0, "type_vocab_size": 2, "vocab_size": 30000}`},
 }
 
 // Configs of published models that there is no model for are refused, by the field that asks for
 // it. Most are shortened to what says so.
 func TestRefusedPublished(t *testing.T) {
 	for _, c := range []struct{ name, config, want string }{
-		{"albert/albert-base-v2", `{"architectures": ["AlbertForMaskedLM"], "embedding_size": 128, "model_type": "albert"}`,
-			`field model_type is "albert", it needs to be one of bart, bert,`},
-		{"microsoft/deberta-base", `{"model_type": "deberta", "pos_att_type": "c2p|p2c"}`, `field model_type is "deberta", it needs`},
+		{"microsoft/deberta-base", `{"model_type": "deberta", "pos_att_type": "c2p|p2c"}`, `field model_type is "deberta", it needs to be one of albert, bart,`},
 		{"state-spaces/mamba-130m-hf", `{"architectures": ["MambaForCausalLM"], "model_type": "mamba"}`, `field model_type is "mamba"`},
 		{"microsoft/Phi-3.5-MoE-instruct", `{"architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe"}`, `field model_type is "phimoe"`},
 		{"Qwen/Qwen2.5-VL-3B-Instruct", `{"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}`,

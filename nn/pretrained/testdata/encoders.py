@@ -30,6 +30,7 @@ modern = dict(
     pad_token_id=1, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3, tie_word_embeddings=True)
 distilled = dict(
     common, dim=24, hidden_dim=20, n_layers=2, n_heads=4, max_position_embeddings=16, dropout=0.0, attention_dropout=0.0)
+shared = dict(around, num_hidden_layers=3, embedding_size=12)
 texts = {
     "bert": lambda: tf.BertModel(tf.BertConfig(**around)),
     "bert-masked": lambda: tf.BertForMaskedLM(tf.BertConfig(**around, hidden_act="gelu_new")),
@@ -49,6 +50,10 @@ texts = {
     "electra-masked": lambda: tf.ElectraForMaskedLM(tf.ElectraConfig(**around, embedding_size=12, hidden_act="gelu_new")),
     "electra-untied-masked": lambda: tf.ElectraForMaskedLM(tf.ElectraConfig(**around, embedding_size=12, tie_word_embeddings=False)),
     "electra-classes": lambda: tf.ElectraForSequenceClassification(tf.ElectraConfig(**around, embedding_size=24, num_labels=3)),
+    "albert": lambda: tf.AlbertModel(tf.AlbertConfig(**shared)),
+    "albert-masked": lambda: tf.AlbertForMaskedLM(tf.AlbertConfig(**dict(shared, num_hidden_layers=4), num_hidden_groups=2)),
+    "albert-classes": lambda: tf.AlbertForSequenceClassification(tf.AlbertConfig(**shared, num_labels=3, classifier_dropout_prob=0.0)),
+    "albert-tokens": lambda: tf.AlbertForTokenClassification(tf.AlbertConfig(**shared, num_labels=5, classifier_dropout_prob=0.0)),
     "mpnet": lambda: tf.MPNetModel(tf.MPNetConfig(**beyond)),
     "mpnet-masked": lambda: tf.MPNetForMaskedLM(tf.MPNetConfig(**beyond, hidden_act="gelu_new")),
     "mpnet-classes": lambda: tf.MPNetForSequenceClassification(tf.MPNetConfig(**beyond, num_labels=3)),

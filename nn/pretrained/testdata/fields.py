@@ -25,7 +25,7 @@ tf.logging.set_verbosity_error()
 tf.logging.disable_progress_bar()
 models = [
     *(name for name in decoders if name != "llama-longrope"), "llama-classes", "gemma3-images", "t5", "t5-gated", "mt5", "bart", "marian", "whisper",
-    "bert-classes", "bert-untied-masked", "roberta-classes", "roberta-masked", "xlm-roberta", "camembert-tokens", "distilbert-classes",
+    "albert-classes", "albert-masked", "bert-classes", "bert-untied-masked", "roberta-classes", "roberta-masked", "xlm-roberta", "camembert-tokens", "distilbert-classes",
     "electra-classes", "electra-masked", "electra-untied-masked",
     "mpnet-classes", "modernbert", "modernbert-masked", "modernbert-untied-masked", "nomic-classes", "deberta-classes", "deberta-masked",
     "gemma3-both", "llama-both", "qwen2-both",
