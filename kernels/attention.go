@@ -37,10 +37,31 @@ const (
 	PrecisionTF32                      // 10-bit mantissas
 	PrecisionBFloat16                  // operands rounded to bfloat16
 	PrecisionFloat16                   // operands rounded to float16
+	// PrecisionFloat8 is for a [MatMul] of float32 or 16-bit tensors: each row of A and each column
+	// of B is multiplied by its [Float8Scale] and rounded to [Float8]. Sums are float32's, but
+	// for those of up to 256 products in a GPU, of which its units keep some 14 bits.
+	PrecisionFloat8
 )
 
 // Validate returns an error if the precision is none of the known ones.
 func (p Precision) Validate() error {
+	if p < PrecisionAuto || p > PrecisionFloat8 {
+		return fmt.Errorf("precision is %d, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16, PrecisionFloat16 or PrecisionFloat8", p)
+	}
+	return nil
+}
+
+// OrSixteenBits is the precision for products that 8 bits are not meant for: PrecisionAuto in the
+// place of PrecisionFloat8.
+func (p Precision) OrSixteenBits() Precision {
+	if p == PrecisionFloat8 {
+		return PrecisionAuto
+	}
+	return p
+}
+
+// validateSixteenBits is Validate for kernels other than [MatMul].
+func (p Precision) validateSixteenBits() error {
 	if p < PrecisionAuto || p > PrecisionFloat16 {
 		return fmt.Errorf("precision is %d, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16", p)
 	}
@@ -388,8 +409,8 @@ func (a *Attention) validateOptions() error {
 		return fmt.Errorf("soft cap is %v, it needs to be positive, or 0 for none", a.SoftCap)
 	case a.Causal < NotCausal || a.Causal > CausalTopLeft:
 		return fmt.Errorf("causal is %d, it needs to be NotCausal, CausalBottomRight or CausalTopLeft", a.Causal)
-	case a.Precision.Validate() != nil:
-		return a.Precision.Validate()
+	case a.Precision.validateSixteenBits() != nil:
+		return a.Precision.validateSixteenBits()
 	case a.Window != nil && (a.Window.Left < -1 || a.Window.Right < -1):
 		return fmt.Errorf("window is (%d, %d), each side needs to be 0 or more, or -1 for unlimited", a.Window.Left, a.Window.Right)
 	case a.Window != nil && (a.Window.Shift < -unlimited || a.Window.Shift > unlimited):

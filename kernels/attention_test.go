@@ -127,6 +127,7 @@ func TestValidateRejects(t *testing.T) {
 		{func(a *kernels.Attention) { a.Dropout.P = 1 }, "dropout is 1, it needs to be in [0, 1)"},
 		{func(a *kernels.Attention) { a.Dropout.P = math.NaN() }, "dropout is NaN, it needs to be in [0, 1)"},
 		{func(a *kernels.Attention) { a.Causal = 3 }, "causal is 3, it needs to be NotCausal, CausalBottomRight or CausalTopLeft"},
+		{func(a *kernels.Attention) { a.Precision = kernels.PrecisionFloat8 }, "precision is 5, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16"},
 		{func(a *kernels.Attention) { a.Precision = -1 }, "precision is -1, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16"},
 		{func(a *kernels.Attention) { a.Window = &kernels.Window{Left: -2, Right: 4} }, "window is (-2, 4), each side needs to be 0 or more, or -1 for unlimited"},
 		{func(a *kernels.Attention) { a.Window = &kernels.Window{Shift: math.MinInt} }, "window has a shift of -9223372036854775808, it needs to be from -1099511627776 to 1099511627776"},

@@ -187,7 +187,7 @@ func (c *LinearCrossEntropy) Validate() error {
 	if c.Reduction == NoReduction {
 		return errors.New("reduction is NoReduction, it needs to be MeanReduction or SumReduction: gradients are computed before those of single losses are known")
 	}
-	if err := c.Precision.Validate(); err != nil {
+	if err := c.Precision.validateSixteenBits(); err != nil {
 		return err
 	}
 	return c.CrossEntropyOptions.validate(w.Shape[0], c.Hidden.DType)

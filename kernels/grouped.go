@@ -83,7 +83,7 @@ func (m *GroupedMatMul) Validate() error {
 	if err := validateOffsets(m.Offsets, m.B.Shape[0]); err != nil {
 		return err
 	}
-	return m.Precision.Validate()
+	return m.Precision.validateSixteenBits()
 }
 
 // validateOffsets checks the shape and the type of offsets.

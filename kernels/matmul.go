@@ -23,7 +23,8 @@ type MatMul struct {
 	Bias       Tensor    // (n) of A's dtype or its wide one, left out by the zero Tensor
 	Accumulate bool      // adds to C
 	Epilogue   Epilogue
-	// Precision is how exact the product of float32 tensors needs to be.
+	// Precision is how exact products of float32 tensors need to be. PrecisionFloat8 is for A·B
+	// alone, and for 16-bit tensors too; with a [Gate], for A·BUp.
 	Precision Precision
 }
 
@@ -128,6 +129,9 @@ func (m *MatMul) Validate() error {
 	}
 	if err := m.validateEpilogue(); err != nil {
 		return err
+	}
+	if m.Precision == PrecisionFloat8 && (m.A.DType == F64 || m.B.DType.IsPacked()) {
+		return fmt.Errorf("a is %v and b is %v, for PrecisionFloat8 they need to be float32 or of 16 bits", m.A.DType, m.B.DType)
 	}
 	return m.Precision.Validate()
 }

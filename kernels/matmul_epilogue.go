@@ -189,7 +189,7 @@ func sumApart(b Backend, m *MatMul, c Tensor) error {
 		return err
 	}
 	for _, f := range m.Plus {
-		if err := b.MatMul(&MatMul{A: f.A, B: f.B, Accumulate: true, Precision: m.Precision}, MatMulOutputs{C: c}); err != nil {
+		if err := b.MatMul(&MatMul{A: f.A, B: f.B, Accumulate: true, Precision: m.Precision.OrSixteenBits()}, MatMulOutputs{C: c}); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,8 @@
 // 22 bits and a sign or more, each 32 numbers with a factor of their own. Results are as close as
 // float32's.
 //
+// PrecisionFloat8 rounds copies of the operands and multiplies those in float32.
+//
 // Every kernel works on tiles that stay in the caches; what it needs beyond inputs and outputs
 // grows with the length of the sequences, never with its square. Work is handed out to as many
 // goroutines as [Backend.Threads] says, in pieces and an order that depend on the problem alone, so

@@ -43,6 +43,10 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) (err erro
 
 // multiply computes a product that has no epilogue but an activation.
 func (b *Backend) multiply(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) {
+	if m.Precision == kernels.PrecisionFloat8 {
+		b.multiplyFloat8(m, epilogue, c)
+		return
+	}
 	few := suitsFewRows(m)
 	if !few && suitsTiles(m) {
 		b.multiplyTiles(m, epilogue, c)

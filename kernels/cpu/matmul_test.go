@@ -28,6 +28,7 @@ type productCase struct {
 	activation             kernels.Activation
 	weights                kernels.DType // of B, where that is kept in less memory beside float32
 	plus                   []int         // the depths of further factors
+	precision              kernels.Precision
 }
 
 var productSizes = []int{0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 256}
@@ -290,7 +291,7 @@ func newProduct[T kernels.Float](c productCase, seed uint64) *product[T] {
 		kernels.CopyHost(half, p.problem.B)
 		p.problem.B = half
 	}
-	p.problem.Accumulate, p.epilogue.Activation = c.accumulate, c.activation
+	p.problem.Accumulate, p.problem.Precision, p.epilogue.Activation = c.accumulate, c.precision, c.activation
 	if c.bias {
 		p.problem.Bias, _ = tensor(nil, 1, c.n, false)
 		p.problem.Bias = kernels.Tensor{Data: p.problem.Bias.Data, DType: p.problem.Bias.DType, Shape: []int{c.n}, Strides: []int{1}}

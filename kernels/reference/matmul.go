@@ -1,6 +1,10 @@
 package reference
 
-import "github.com/stheno-ml/stheno/kernels"
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
 
 // MatMul computes act(A·B + Σ Aᵢ·Bᵢ + bias), and what the activation is applied to: c and pre are
 // (batch..., m, n), row-major. Where the problem accumulates, initial is what C held, row-major;
@@ -8,7 +12,7 @@ import "github.com/stheno-ml/stheno/kernels"
 // [Activation] and [SwiGLU] of a product.
 func MatMul[T kernels.Float](m *kernels.MatMul, initial []T) (c, pre []T) {
 	rows, columns, depth := m.Dims()
-	a, b := elements[T](m.A), elements[T](m.B)
+	a, b := operands[T](m)
 	bias := vector[T](m.Bias, columns, 0)
 	epilogue, _ := m.Epilogue.(kernels.Activate)
 	items := 1
@@ -51,6 +55,36 @@ func MatMul[T kernels.Float](m *kernels.MatMul, initial []T) (c, pre []T) {
 		}
 	}
 	return c, pre
+}
+
+// operands are the elements of A and B, rounded for kernels.PrecisionFloat8.
+func operands[T kernels.Float](m *kernels.MatMul) (left, right []T) {
+	left, right = elements[T](m.A), elements[T](m.B)
+	if _, columns, depth := m.Dims(); m.Precision == kernels.PrecisionFloat8 {
+		for at := 0; at < len(left); at += depth {
+			roundToFloat8(left[at:], depth, 1)
+		}
+		for at := 0; at < len(right); at += depth * columns {
+			for column := range columns {
+				roundToFloat8(right[at+column:], depth, columns)
+			}
+		}
+	}
+	return left, right
+}
+
+// roundToFloat8 rounds numbers that lie so many steps apart, by the scale of the largest.
+func roundToFloat8[T kernels.Float](list []T, count, step int) {
+	var most float32
+	for i := range count {
+		if x := math.Abs(float64(list[i*step])); x <= math.MaxFloat32 {
+			most = max(most, float32(x))
+		}
+	}
+	up, down := kernels.Float8Scale(most)
+	for i := range count {
+		list[i*step] = T(kernels.ToFloat8(float32(list[i*step])*up).Float32() * down)
+	}
 }
 
 // SumRows computes out_j = Σ_i x_ij over all axes of x but the last.
