@@ -464,6 +464,7 @@ var mapTypes = [...]struct {
 	bytes int
 }{
 	elementF32: {driver.MapFloat32, 4}, elementBF16: {driver.MapBFloat16, 2}, elementF16: {driver.MapFloat16, 2},
+	elementFloat8: {driver.MapBytes, 1},
 }
 
 // broadcastStrides returns a bias's strides, 0 along the axes that it broadcasts.

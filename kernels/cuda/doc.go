@@ -57,6 +57,11 @@
 // by: in registers for up to sixteen rows, and otherwise in scratch memory for the time of the
 // product.
 //
+// PrecisionFloat8 is for Hopper; other devices return an error that wraps errors.ErrUnsupported. A
+// product copies both operands to scratch memory, rounded, and tensor cores read those. They keep
+// some 14 bits of the sums of 256 products, which are added in float32. Activations and gates are
+// passes of their own then.
+//
 // 16-bit attention runs on kernels made for Hopper where the device is one and the tensors'
 // addresses suit it, on kernels for any device since Ampere elsewhere. float32 attention computes
 // in the precision that kernels.Attention asks for: PrecisionAuto and PrecisionFloat32 make two

@@ -86,3 +86,10 @@ func (d *Device) Widened(t kernels.Tensor, dtype kernels.DType, rowMajor bool) (
 	}
 	return to, d.copies([]pair{{to, wide}})
 }
+
+// Float8Product rounds the operands of a product to 8 bits once, and gives what queues the product
+// of those. The caller releases what it borrowed.
+func (d *Device) Float8Product(m *kernels.MatMul, c kernels.Tensor) (launch func() error, release func(), err error) {
+	p := newProduct(d, m, kernels.Activate{}, c)
+	return p.launchFloat8, p.release, p.settle()
+}

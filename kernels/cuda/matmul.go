@@ -35,7 +35,11 @@ func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 func (d *Device) matMulWithEpilogue(m *kernels.MatMul, out kernels.MatMulOutputs) (queued bool, err error) {
 	switch e := m.Epilogue.(type) {
 	case kernels.Gate:
-		queued, err = d.matMulGate(m, e, out)
+		if m.Precision == kernels.PrecisionFloat8 {
+			queued, err = d.gateFloat8(m, e, out)
+		} else {
+			queued, err = d.matMulGate(m, e, out)
+		}
 	case kernels.TimesSlope:
 		queued, err = d.matMulSloped(m, sloping{activation: e.Activation, z: e.Z}, out)
 	case kernels.GateGradient:
@@ -67,7 +71,7 @@ func (d *Device) matMulActivated(m *kernels.MatMul, out kernels.MatMulOutputs) e
 	}
 	p := newProduct(d, m, epilogue, out.C)
 	defer p.release()
-	if len(m.Plus) > 0 && !p.sums() {
+	if len(m.Plus) > 0 && (p.rounds != neverRounds || !p.sums()) {
 		return kernels.MatMulApart(d, m, out)
 	}
 	return p.run()
@@ -79,6 +83,9 @@ func (d *Device) matMulActivated(m *kernels.MatMul, out kernels.MatMulOutputs) e
 // busy, and took three times as long as a pass over memory (bench/log/gpu-step.md).
 func activatesApart(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) bool {
 	const large = 1 << 20
+	if m.Precision == kernels.PrecisionFloat8 && epilogue.Activation != kernels.NoActivation {
+		return true
+	}
 	if epilogue.Activation != kernels.GELUErf {
 		return epilogue.Activation > lastActivated
 	}
@@ -89,6 +96,9 @@ func activatesApart(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tens
 func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := m.Check(out); err != nil {
 		return d.callError("matmul", err)
+	}
+	if m.Precision == kernels.PrecisionFloat8 && !d.hasMaps() {
+		return kernels.Unsupported{Device: d.Name(), What: "a product in PrecisionFloat8"}
 	}
 	if t := m.A.DType; t != kernels.F32 && t != kernels.BF16 && t != kernels.F16 {
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v", t)}
@@ -135,8 +145,18 @@ type product struct {
 	axes    []batchAxis // what is left of the batch's axes, the innermost first
 	plus    []factors   // whose products are added
 	swapped bool        // of a gated product: BUp lies before B
+	rounds  float8Rounding
 	scratch []*driver.Block
 }
+
+// float8Rounding is whether operands are rounded to 8 bits.
+type float8Rounding int
+
+const (
+	neverRounds float8Rounding = iota
+	willRound
+	hasRounded
+)
 
 // batchAxis is an axis of the batch, with the strides of a, b, c and pre.
 type batchAxis struct {
@@ -162,6 +182,9 @@ func newProduct(d *Device, m *kernels.MatMul, epilogue kernels.Activate, c kerne
 		g.accumulate = 1
 	}
 	p := &product{device: d, dtype: m.A.DType, args: g, parts: 2}
+	if m.Precision == kernels.PrecisionFloat8 {
+		p.rounds = willRound
+	}
 	if m.Precision > kernels.PrecisionFloat32 {
 		p.parts = 1 // of 11 bits, more than asked for
 	}
@@ -231,9 +254,9 @@ func (p *product) run() error {
 	g := p.args
 	if last := len(p.axes) - 1; last >= ofKernels {
 		outermost := p.axes[last]
-		inside, first, dtype := slices.Clone(p.axes[:last]), *g, p.dtype
+		inside, first, dtype, rounds := slices.Clone(p.axes[:last]), *g, p.dtype, p.rounds
 		for n := range outermost.size {
-			p.axes, p.dtype, *g = slices.Clone(inside), dtype, first
+			p.axes, p.dtype, p.rounds, *g = slices.Clone(inside), dtype, rounds, first
 			g.move(n, outermost.strides, p.sizes())
 			if err := p.run(); err != nil {
 				return err
@@ -257,14 +280,18 @@ func (p *product) run() error {
 	if g.items == 0 || g.rows == 0 || g.columns == 0 {
 		return nil
 	}
-	if v, ok := p.ofFewRows(); ok && len(p.plus) == 0 {
+	rounds := p.rounds != neverRounds && g.depth > 0
+	if v, ok := p.ofFewRows(); ok && len(p.plus) == 0 && !rounds {
 		return p.launchRows(v)
 	}
-	if p.isSmall() && len(p.plus) == 0 {
+	if p.isSmall() && len(p.plus) == 0 && !rounds {
 		return p.launchAny()
 	}
 	if err := p.settle(); err != nil {
 		return err
+	}
+	if rounds {
+		return p.launchFloat8()
 	}
 	if p.device.hasMaps() {
 		return p.launch90()

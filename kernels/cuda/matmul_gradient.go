@@ -36,7 +36,7 @@ func (p *product) sloped(e sloping, out kernels.MatMulOutputs) (v matmul90, ok b
 	if e.up.IsSet() {
 		v.epilogue = epilogue90{kind: gateGradients}
 	}
-	ok = p.device.hasMaps() && p.dtype != kernels.F32 && hasSlope(e.activation) && len(p.axes) == 0 && p.hasFewFactors() && g.bias == 0 &&
+	ok = p.device.hasMaps() && p.rounds == neverRounds && p.dtype != kernels.F32 && hasSlope(e.activation) && len(p.axes) == 0 && p.hasFewFactors() && g.bias == 0 &&
 		g.depth > 0 && int64(g.rows)*int64(g.columns) >= large && g.cElement == v.element && g.preElement == v.element
 	if ok && e.up.IsSet() {
 		ok = !out.ColumnSums.IsSet() && p.pairs(e.z, e.up, out.C, e.dUp)

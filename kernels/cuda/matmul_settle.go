@@ -25,6 +25,9 @@ type view struct {
 func (p *product) operand(index int) view {
 	g := p.args
 	v := view{index, address(g.a.data), g.rows, p.depthOfOperands(), g.a.row, g.a.column, elementOf(p.dtype), p.axes}
+	if p.rounds == hasRounded {
+		v.element = elementFloat8
+	}
 	if index == 1 {
 		v.data, v.firsts, v.first, v.second = address(g.b.data), g.columns, g.b.column, g.b.row
 	}
@@ -45,8 +48,11 @@ func (p *product) output(index int) view {
 }
 
 func (v view) size() int64 {
-	if v.element == elementF32 {
+	switch v.element {
+	case elementF32:
 		return 4
+	case elementFloat8:
+		return 1
 	}
 	return 2
 }
@@ -77,9 +83,12 @@ func (v view) mappable(second bool) bool {
 	return true
 }
 
-// settle makes operands that the kernels on tensor cores can read: 16-bit ones, which a tensor map
-// can describe. Others are copied.
+// settle makes operands that the kernels on tensor cores can read: 16-bit or 8-bit ones, which a
+// tensor map can describe. Others are copied.
 func (p *product) settle() error {
+	if p.rounds == willRound {
+		return p.castOperands()
+	}
 	if p.dtype != kernels.F32 {
 		for index := range 2 {
 			if v := p.operand(index); !v.isMappable() {

@@ -192,7 +192,7 @@ func (p *product) maps(v matmul90, way int32) ([]driver.EncodedMap, error) {
 	}
 	list := make([]driver.EncodedMap, 0, len(boxes))
 	for _, x := range boxes {
-		const unused = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
+		const unused = 16 // a step that nobody takes must be a multiple of 16 bytes all the same
 		along, across, stride := x.seconds, x.firsts, x.first
 		if !x.along {
 			along, across, stride = x.firsts, x.seconds, x.second

@@ -53,6 +53,9 @@ func smallModules() []compiledModule {
 		})
 	}
 	types := map[string]string{"_f32": "float", "_bf16": "__nv_bfloat16", "_f16": "__half"}
+	for _, name := range []string{"_f32", "_bf16", "_f16"} {
+		list = append(list, compiledModule{Name: "float8" + name, Source: "float8.cu", Arch: "compute_90a", Defines: []string{"ELEMENT=" + types[name]}})
+	}
 	for _, e := range [][2]string{{"_f32", "_f32"}, {"_bf16", "_bf16"}, {"_f16", "_f16"}, {"_f32", "_bf16"}, {"_f32", "_f16"}} {
 		list = append(list, compiledModule{Name: "embedding" + e[0] + e[1], Source: "embedding.cu", Arch: arch,
 			Defines: []string{"TABLE=" + types[e[0]], "ROWS=" + types[e[1]]}})

@@ -33,13 +33,14 @@ type boxes struct {
 // tilesOf is how many tiles of size cover n.
 func tilesOf(n int32, size int) int { return (int(n) + size - 1) / size }
 
-// element is a type of elements as kernels know it: Element in arguments.cuh, and one that only
-// chooses a kernel.
+// element is a type of elements as kernels know it: Element in arguments.cuh, and two that only
+// choose a kernel or a tensor map.
 type element int32
 
 const (
 	elementF32 element = iota
 	elementBF16
 	elementF16
-	elementTF32 // float32 tensors, products in TF32
+	elementTF32   // float32 tensors, products in TF32
+	elementFloat8 // operands that a product has rounded
 )

@@ -15,10 +15,11 @@ type matmulTile struct {
 	rowBlocks int  // of 64 rows, that a warpgroup has
 	columns   int
 	stages    int
-	buffers   int  // of 16 rows, that a warp has for what leaves: more where much does beside the other warpgroup's products
-	cluster   int  // blocks, with tiles below each other
-	parts     int  // of split operands; 0 where they are not split
-	sharesA   bool // tiles of a cluster are beside each other instead
+	buffers   int     // of 16 rows, that a warp has for what leaves: more where much does beside the other warpgroup's products
+	cluster   int     // blocks, with tiles below each other
+	parts     int     // of split operands; 0 where they are not split
+	sharesA   bool    // tiles of a cluster are beside each other instead
+	operands  element // elementFloat8 where both are rounded to that; otherwise not set
 }
 
 // The tiles that there are kernels for. A large tile reads the least for what it computes, and its
@@ -35,6 +36,8 @@ var (
 	// Of split operands: two parts of each take twice the room, and sums twice the registers.
 	onePartTile  = matmulTile{name: "part", rowBlocks: 1, columns: 256, stages: 3, buffers: 2, cluster: 2, parts: 1}
 	twoPartsTile = matmulTile{name: "parts", rowBlocks: 1, columns: 128, stages: 3, buffers: 2, cluster: 2, parts: 2}
+	// Of 8 bits: half of the registers for sums are those of two slices.
+	float8Tile = matmulTile{name: "float8", rowBlocks: 1, columns: 192, stages: 4, buffers: 2, cluster: 2, parts: 1, operands: elementFloat8}
 )
 
 func (t matmulTile) rows() int {
@@ -192,6 +195,7 @@ func matmul90Variants() []matmul90 {
 		list = append(list, matmul90{matmulTile: sideTile, element: e, aColumns: true, bRows: true})
 		list = append(list, matmul90{broadTile, e, false, true, epilogue90{kind: gates}})
 	}
+	list = append(list, matmul90{matmulTile: float8Tile, element: elementBF16})
 	return append(list, matmul90{matmulTile: onePartTile, element: elementF16}, matmul90{matmulTile: twoPartsTile, element: elementF16})
 }
 
@@ -210,7 +214,11 @@ func (v matmul90) module() compiledModule {
 	if v.bRows {
 		m.Defines = append(m.Defines, "B_ROWS")
 	}
-	m.Defines = append(m.Defines, "EPILOGUE="+v.epilogue.source())
+	operands := "Words"
+	if v.operands == elementFloat8 {
+		operands = "Float8"
+	}
+	m.Defines = append(m.Defines, "OPERANDS="+operands, "EPILOGUE="+v.epilogue.source())
 	return m
 }
 
@@ -220,8 +228,16 @@ type matmulSchedule struct {
 	way, period, second, third, swapped              int32
 }
 
-// sliceDepth is how much of the depth a stage of the ring holds.
+// sliceDepth is how much of the depth of 16-bit operands a stage of the ring holds.
 const sliceDepth = 64
+
+// sliceDepth is how much of the depth of the tile's operands it holds.
+func (t matmulTile) sliceDepth() int {
+	if t.operands == elementFloat8 {
+		return 2 * sliceDepth
+	}
+	return sliceDepth
+}
 
 // schedule says how the clusters of a device share a product, how many clusters there are, and how
 // long they take in units of a slice of a tile.
@@ -238,7 +254,7 @@ func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors 
 	if int(rows) <= t.rows() && !t.sharesA {
 		s.beside, s.across = 1, int32(tilesOf(columns, t.columns*t.cluster))
 	}
-	s.slices = int32(tilesOf(depth, sliceDepth))
+	s.slices = int32(tilesOf(depth, t.sliceDepth()))
 	s.tiles = s.down * s.across * items
 	s.whole, s.band = s.tiles, int32(t.band())
 	clusters = multiprocessors / t.cluster

@@ -114,6 +114,7 @@ const (
 	MapFloat32  MapType = C.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
 	MapBFloat16 MapType = C.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
 	MapFloat16  MapType = C.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+	MapBytes    MapType = C.CU_TENSOR_MAP_DATA_TYPE_UINT8
 )
 
 // EncodedMap is a tensor map as the GPU reads it.

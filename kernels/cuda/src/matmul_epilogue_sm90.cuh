@@ -54,7 +54,7 @@ template <Activation act> struct Activate {
         const int row = c.rowOf(p, b);
         if (row >= g.rows) break;
         float(&sum)[Shape::Sums] = c.sum[b];
-        c.scaleAndShift(p, row, sum);
+        c.scaleAndShift(b);
         if (Shape::Waits && c.s.way == Halves && !g.pre.data && act == NoActivation) {
           waiting.leaveAll(c, leaving);
 #pragma unroll

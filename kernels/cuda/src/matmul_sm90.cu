@@ -1,12 +1,13 @@
 // One variant of matrix products for sm_90a. Compile with -arch=compute_90a and
 //   -DKERNEL=name -DELEMENT_BF16 or -DELEMENT_F16, -DIN_TURNS=, -DROW_BLOCKS=, -DTILE_COLUMNS=,
-//   -DSTAGES=, -DOUT_BUFFERS=, -DCLUSTER=, -DSPLIT_PARTS=, -DSHARES_A= as MatMulShape takes them,
+//   -DSTAGES=, -DOUT_BUFFERS=, -DCLUSTER=, -DSPLIT_PARTS=, -DSHARES_A=, -DOPERANDS= as MatMulShape
+//   takes them,
 //   -DA_COLUMNS where A's columns are contiguous rather than its rows,
 //   -DB_ROWS where B's rows are rather than its columns,
 //   -DEPILOGUE= as matmul_epilogue_sm90.cuh has them.
 #include "matmul_epilogue_sm90.cuh"
 
-using Shape = MatMulShape<IN_TURNS, ROW_BLOCKS, TILE_COLUMNS, STAGES, OUT_BUFFERS, CLUSTER, SPLIT_PARTS, SHARES_A, EPILOGUE>;
+using Shape = MatMulShape<IN_TURNS, ROW_BLOCKS, TILE_COLUMNS, STAGES, OUT_BUFFERS, CLUSTER, SPLIT_PARTS, SHARES_A, OPERANDS, EPILOGUE>;
 static_assert(Shape::SharedBytes == SHARED_BYTES, "the table of variants has other tiles");
 #ifdef A_COLUMNS
 constexpr bool AColumns = true;

@@ -1,8 +1,8 @@
-// Matrix products for sm_90a: C = act(A·B + bias) of 16-bit tensors, summed in float32.
+// Matrix products for sm_90a: C = act(A·B + bias) of 16-bit or 8-bit operands, summed in float32.
 //
-// A block is one producer warp and two consumer warpgroups. The producer brings slices of 64 of the
-// depth, TileRows rows of A and TileColumns columns of B, into a ring of Stages buffers by TMA; the
-// consumers multiply them (wgmma) into registers.
+// A block is one producer warp and two consumer warpgroups. The producer brings slices of the depth
+// (128 bytes: 64 or 128 numbers), TileRows rows of A and TileColumns columns of B, into a ring of
+// Stages buffers by TMA; the consumers multiply them (wgmma) into registers.
 //
 //   Together: both warpgroups have half the rows of one tile of C. Large tiles read the least.
 //   In turns: each has a tile of its own, so that one's way out, bias, activation and stores, goes
@@ -28,10 +28,29 @@
 // lo·hi are summed; the tensor cores cut sums off instead of rounding them, so each slice's are
 // added to the others by ordinary additions.
 //
+// Operands of 8 bits (float8.cu) have such scales too. Tensor cores keep some 14 bits of their
+// sums, so those of two slices are added to the others by ordinary additions.
+//
 // What becomes of the sums of a tile is an epilogue's to say: matmul_epilogue_sm90.cuh.
 #pragma once
+#include "float8.cuh"
 #include "matmul.cuh"
 #include "ring.cuh"
+#include "wgmma_float8.cuh"
+
+// Operands are what tensor cores multiply: Depth numbers in the 128 bytes of a slice's row, their
+// Product of a warpgroup, and the Scale of a row or column, if it has one. SumSlices is how many
+// slices they sum, 0 for all.
+struct Words {
+  static constexpr int Depth = 64, SumSlices = 0;
+  using Scale = ::Scale;
+  template <int Columns> using Product = Wgmma<Columns>;
+};
+struct Float8 {
+  static constexpr int Depth = 128, SumSlices = 2;
+  using Scale = Float8Scale;
+  template <int Columns> using Product = WgmmaFloat8<Columns>;
+};
 
 // RowBlocks is how many times 64 rows a warpgroup has; Buffers is how many a warp has for what
 // leaves; SplitParts is 0 where operands are not split; ShareA is whether the blocks of a cluster
@@ -46,15 +65,18 @@
 //     beside(consumer, leaving)      is called beside the products of each slice
 //     deliver(consumer, p, leaving)  finishes a tile whose sums are complete, and lets it leave
 //     end(consumer, leaving)         is called after the last tile
-template <bool InTurns, int RowBlocks, int Columns, int RingStages, int Buffers, int ClusterBlocks, int SplitParts, bool ShareA, class EpilogueOf>
+template <bool InTurns, int RowBlocks, int Columns, int RingStages, int Buffers, int ClusterBlocks, int SplitParts, bool ShareA, class OperandsOf, class EpilogueOf>
 struct MatMulShape {
+  using Operands = OperandsOf;
+  using Scale = typename Operands::Scale;
   using Epilogue = EpilogueOf;
   static constexpr bool Turns = InTurns, SharesA = ShareA;
   static constexpr int Blocks = RowBlocks, TileColumns = Columns, Stages = RingStages, Cluster = ClusterBlocks;
   static constexpr int Groups = Turns ? 1 : 2;  // that share a tile
-  static constexpr int TileRows = 64 * Blocks * Groups, Depth = 64, Threads = 384;
+  static constexpr int TileRows = 64 * Blocks * Groups, Depth = Operands::Depth, Threads = 384;
   static constexpr bool Scaled = SplitParts > 0;
   static constexpr int Parts = Scaled ? SplitParts : 1;
+  static constexpr int SumSlices = Parts == 2 ? 1 : Operands::SumSlices;
   // Columns of B's rows that lie side by side in shared memory, and all of them. What is more than
   // the tile's columns are zeros.
   static constexpr int BChunk = Epilogue::TWO_FACTORS ? 32 : 64, BColumns = (TileColumns + BChunk - 1) / BChunk * BChunk;
@@ -325,6 +347,7 @@ template <class Shape> struct Consumer {
   using Out = Leaving<Shape::OutBuffers>;
   int group;  // 0 or 1
   float (&sum)[Shape::Blocks][Shape::Sums];
+  uint32_t rowMost[Shape::Blocks][2];  // of this thread's two rows of a block of split operands
 
   // partial is where a block's sums of a tile's part are, this thread's first four.
   DEVICE float4* partial(int block) const {
@@ -386,14 +409,23 @@ template <class Shape> struct Consumer {
     }
   }
 
-  // Columns are the bias of the tile's columns, and their scales, on the way: what comes from
-  // memory before the products begin need not be there before they have.
+  // Columns are the bias of the tile's columns, and their scales, on the way, beside rowMost: what
+  // comes from memory before the products begin need not be there before they have.
   static constexpr int OfThread = (Shape::TileColumns + 127) / 128;
   struct Columns {
     uint32_t bias[OfThread], most[OfThread];
   };
-  DEVICE Columns fetch(const Piece& p) const {
+  DEVICE Columns fetch(const Piece& p) {
     Columns x = {};
+    if constexpr (Shape::Scaled) {
+#pragma unroll
+      for (int b = 0; b < Shape::Blocks; b++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const int row = rowOf(p, b) + threadIdx.x % 32 / 4 + 8 * half;
+          rowMost[b][half] = row < g.rows ? g.rowMost[itemOf(g.a, p.item) * g.rows + row] : 0;
+        }
+    }
 #pragma unroll
     for (int n = 0; n < OfThread; n++) {
       const int column = p.column + 128 * n + threadIdx.x % 128;
@@ -412,7 +444,7 @@ template <class Shape> struct Consumer {
       const int i = 128 * n + threadIdx.x % 128;
       if (i >= Shape::TileColumns) break;
       storeShared4(biasAt() + 4 * i, loadElement(&x.bias[n], 0, g.biasElement));
-      if constexpr (Shape::Scaled) storeShared4(scalesAt() + 4 * i, Scale(x.most[n]).down);
+      if constexpr (Shape::Scaled) storeShared4(scalesAt() + 4 * i, typename Shape::Scale(x.most[n]).down);
     }
   }
   DEVICE uint32_t biasAt() const { return shared + Shape::BiasAt + group * Shape::TileColumns * 4; }
@@ -427,12 +459,13 @@ template <class Shape> struct Consumer {
     return shared + Shape::ArrivedAt + (group * 4 + threadIdx.x % 128 / 32) * Shape::OutBuffers * 8;
   }
 
-  // scaleAndShift multiplies sums of split operands by their scales, and adds the bias.
-  DEVICE void scaleAndShift(const Piece& p, int row, float (&x)[Shape::Sums]) const {
+  // scaleAndShift multiplies a row block of split operands by their scales, and adds the bias.
+  DEVICE void scaleAndShift(int block) const {
     const int lane = threadIdx.x & 31;
+    float(&x)[Shape::Sums] = sum[block];
     if constexpr (Shape::Scaled) {
-      const uint32_t* most = g.rowMost + itemOf(g.a, p.item) * g.rows + row + lane / 4;
-      const float upper = row + lane / 4 < g.rows ? Scale(most[0]).down : 0, lower = row + lane / 4 + 8 < g.rows ? Scale(most[8]).down : 0;
+      using Scale = typename Shape::Scale;
+      const float upper = Scale(rowMost[block][0]).down, lower = Scale(rowMost[block][1]).down;
 #pragma unroll
       for (int i = 0; i < Shape::Sums; i += 4) {
         const float2 scale = loadShared8(scalesAt() + 8 * i + lane % 4 * 8);
@@ -508,10 +541,10 @@ template <class Shape> struct Consumer {
 template <class Shape, bool AColumns, bool BRows>
 DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const MatMulArguments& g, const MatMulSchedule& s, uint32_t shared,
                     int group) {
-  using Product = Wgmma<Shape::TileColumns>;
+  using Product = typename Shape::Operands::template Product<Shape::TileColumns>;
   const uint32_t full = shared + Shape::BarriersAt, empty = full + 8 * Shape::Stages;
   float sum[Shape::Blocks][Shape::Sums];
-  Consumer<Shape> consumer = {mapC, mapPre, g, s, shared, group, sum};
+  Consumer<Shape> consumer = {mapC, mapPre, g, s, shared, group, sum, {}};
   typename Consumer<Shape>::Out leaving(shared + Shape::OutAt + (group * 4 + threadIdx.x % 128 / 32) * Shape::OutBuffers * Shape::OutBytes);
   // release gives a stage back to the producers that fill it.
   const auto release = [&](uint32_t stage) {
@@ -567,7 +600,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       return stage;
     };
     const auto columns = consumer.fetch(p);
-    if constexpr (Shape::Parts == 1) {
+    if constexpr (Shape::SumSlices == 0) {
 #pragma unroll
       for (int block = 0; block < Shape::Blocks; block++) forget(sum[block]);
       uint32_t before = begin(sum, Yes());
@@ -586,27 +619,38 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       for (int block = 0; block < Shape::Blocks; block++) pin(sum[block]);
       release(before);
     } else {
-      static_assert(Shape::Parts == 1 || !Shape::Turns);
-      consumer.keep(columns);
+      static_assert(!Shape::Turns && !Shape::Waits);
 #pragma unroll
       for (int block = 0; block < Shape::Blocks; block++)
 #pragma unroll
         for (int i = 0; i < Shape::Sums; i++) sum[block][i] = 0;
-#pragma unroll 1
-      for (int slice = p.from; slice < p.to; slice++) {
+      // some multiplies SumSlices slices and adds their sums to the others.
+      const auto some = [&](int slice, auto isFirst) {
         float part[Shape::Blocks][Shape::Sums];
 #pragma unroll
         for (int block = 0; block < Shape::Blocks; block++) forget(part[block]);
-        const uint32_t stage = begin(part, Yes());
+        uint32_t before = begin(part, Yes());
+        if constexpr (decltype(isFirst)::value) consumer.keep(columns);
+#pragma unroll
+        for (int n = 1; n < Shape::SumSlices; n++) {
+          if (slice + n >= p.to) break;
+          const uint32_t stage = begin(part, No());
+          productWait<1>();
+          release(before);
+          before = stage;
+        }
         productWait<0>();
 #pragma unroll
         for (int block = 0; block < Shape::Blocks; block++) pin(part[block]);
-        release(stage);
+        release(before);
 #pragma unroll
         for (int block = 0; block < Shape::Blocks; block++)
 #pragma unroll
           for (int i = 0; i < Shape::Sums; i++) sum[block][i] += part[block][i];
-      }
+      };
+      some(p.from, Yes());
+#pragma unroll 1
+      for (int slice = p.from + Shape::SumSlices; slice < p.to; slice += Shape::SumSlices) some(slice, No());
     }
     if (p.from > 0) {
       consumer.hand();
