@@ -3,16 +3,19 @@ package nn_test
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
-// Models that compute in 16 bits have the loss and the gradients of those that compute in float32,
-// to the digits that 16 bits have, and their parameters and gradients stay float32.
+// Models that compute in 16 bits, or whose blocks multiply in 8, have the loss and the gradients of
+// those that compute in float32, to the digits that those bits have, and their parameters and
+// gradients stay float32.
 func TestComputeTypes(t *testing.T) {
 	type made struct {
 		loss       float64
@@ -30,8 +33,11 @@ func TestComputeTypes(t *testing.T) {
 		},
 	}
 	for name, model := range models {
-		run := func(compute tensor.Dtype) made {
+		run := func(compute tensor.Dtype, precision kernels.Precision) made {
 			g := gorgonia.NewGraph()
+			if err := ops.ModeOf(g).AllowPrecision(precision); err != nil {
+				t.Fatal(err)
+			}
 			m := model(nn.NewScope(g, nn.NewParameters(3)).Compute(compute))
 			ids := func(name string, from int) *gorgonia.Node {
 				list := make([]int, 2*8)
@@ -58,9 +64,17 @@ func TestComputeTypes(t *testing.T) {
 			}
 			return made{x, m.Parameters(), gradients}
 		}
-		want := run(tensor.Float32)
-		for compute, digits := range map[tensor.Dtype]float64{ops.BFloat16: 1.0 / (1 << 8), ops.Float16: 1.0 / (1 << 11)} {
-			got := run(compute)
+		want := run(tensor.Float32, kernels.PrecisionAuto)
+		for _, c := range []struct {
+			compute   tensor.Dtype
+			precision kernels.Precision
+			digits    float64
+		}{
+			{ops.BFloat16, kernels.PrecisionAuto, 1.0 / (1 << 8)}, {ops.Float16, kernels.PrecisionAuto, 1.0 / (1 << 11)},
+			{tensor.Float32, kernels.PrecisionFloat8, 1.0 / (1 << 6)}, {ops.BFloat16, kernels.PrecisionFloat8, 1.0 / (1 << 6)},
+		} {
+			compute, digits := c.compute, c.digits
+			got := run(compute, c.precision)
 			if relative := math.Abs(got.loss-want.loss) / want.loss; !(relative <= digits) {
 				t.Errorf("%s in %v: the loss is %v, in float32 %v", name, compute, got.loss, want.loss)
 			}
@@ -75,6 +89,11 @@ func TestComputeTypes(t *testing.T) {
 				}
 				if !(math.Sqrt(off) <= 8*digits*math.Sqrt(size)) {
 					t.Errorf("%s in %v: the gradient of %s differs by %.3g of its norm", name, compute, got.parameters[i].Name(), math.Sqrt(off/size))
+				}
+				parameter := got.parameters[i].Name()
+				ofLayer := strings.HasPrefix(parameter, "blocks.") && strings.HasSuffix(parameter, ".weight") && !strings.Contains(parameter, "norm")
+				if coarse := math.Sqrt(off) > 6*math.Sqrt(size)/(1<<8); ofLayer && !coarse && c.precision == kernels.PrecisionFloat8 {
+					t.Errorf("%s in %v: the gradient of %s differs by %.3g of its norm alone: nothing was rounded to 8 bits", name, compute, parameter, math.Sqrt(off/size))
 				}
 			}
 		}

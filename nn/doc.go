@@ -56,9 +56,10 @@
 // Parameters are float32, or float64 by [Scope.DType]. Layers compute in the same type, or by
 // [Scope.Compute] in bfloat16 or float16, beside parameters, sums and losses of float32. Products
 // of float32 may be less exact where the graph allows it, see
-// [github.com/stheno-ml/stheno/ops.Mode.AllowPrecision]. A model computes where its parameters are,
-// see [Parameters.MoveTo]. With Recompute a block keeps nothing but its input for the gradients,
-// and computes the rest anew. A Loop of package train does so where a budget of memory needs it.
+// [github.com/stheno-ml/stheno/ops.Mode.AllowPrecision], and linear layers may multiply in 8 bits.
+// A model computes where its parameters are, see [Parameters.MoveTo]. With Recompute a block keeps
+// nothing but its input for the gradients, and computes the rest anew. A Loop of package train does
+// so where a budget of memory needs it.
 //
 // Attention in bfloat16 adds up its values in float32 and rounds once, after the division. So its
 // error does not lean to one side where several scores of a row are the largest, by which other

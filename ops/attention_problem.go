@@ -195,7 +195,7 @@ func (a *attention) checkPackedBias(p *kernels.Attention, sequences int) error {
 // problem makes a problem of the inputs' values.
 func (a *attention) problem(r *run, in tensors) *kernels.Attention {
 	p, rest := a.withTensors(in), a.behind(in)
-	p.Precision, p.Dropout = r.c.state.mode.orPrecision(p.Precision), r.dropout()
+	p.Precision, p.Dropout = r.c.state.mode.orPrecision(p.Precision).OrSixteenBits(), r.dropout()
 	p.QLens, p.KVLens = integers(rest[qLensInput]), integers(rest[kvLensInput])
 	p.KVLengths = integers(rest[kvLengthsInput])
 	return &p

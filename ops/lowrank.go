@@ -392,7 +392,7 @@ func (c *lowRankRun) gradients(dys tensors, all kernels.Tensor, d tensors, ofX b
 		}
 		products := c.throughA(dt, i)
 		m := kernels.MatMul{A: products[0].A, B: products[0].B, Plus: products[1:]}
-		if err := c.MatMul(&m, kernels.MatMulOutputs{C: asMatrix(l.in)}); err != nil {
+		if err := c.matMulBesideLayers(&m, kernels.MatMulOutputs{C: asMatrix(l.in)}); err != nil {
 			return nil, err
 		}
 	}
@@ -419,6 +419,11 @@ func (c *lowRankRun) throughA(dt kernels.Tensor, from int) (products []kernels.F
 // firstChanged is the first layer that has a change.
 func (c *lowRankRun) firstChanged() int {
 	return slices.IndexFunc(c.scales, func(s float64) bool { return s != 0 })
+}
+
+// product computes a·b, which is no linear layer's.
+func (c *lowRankRun) product(a, b, bias, out kernels.Tensor) error {
+	return c.matMulBesideLayers(&kernels.MatMul{A: a, B: b, Bias: bias}, kernels.MatMulOutputs{C: out})
 }
 
 // gradientOfT is dt of all layers.

@@ -163,7 +163,7 @@ func alignedBatch(t kernels.Tensor, axes int) kernels.Tensor {
 
 func (k matMul) forward(r *run, in, out tensors) error {
 	m := k.product(in)
-	return r.MatMul(&m, kernels.MatMulOutputs{C: out[0].Reshape(m.OutputShape()...)})
+	return r.matMulBesideLayers(&m, kernels.MatMulOutputs{C: out[0].Reshape(m.OutputShape()...)})
 }
 
 // backward computes, for C = A·B,
@@ -250,7 +250,7 @@ func addUp(r *run, p kernels.MatMul, to kernels.Tensor) error {
 		}
 		return nil
 	}
-	return r.MatMul(&p, kernels.MatMulOutputs{C: to})
+	return r.matMulBesideLayers(&p, kernels.MatMulOutputs{C: to})
 }
 
 // rowsGoOn reports whether the rows of all matrices follow each other at one stride.

@@ -48,6 +48,12 @@ func ModeOf(g *gorgonia.ExprGraph) *Mode { return &stateOf(g).mode }
 // compute is the default; kernels.PrecisionTF32 is faster on a GPU, kernels.PrecisionBFloat16 on a
 // CPU with units for it. A device may be more exact than it is allowed to be. A recorded step keeps
 // what it was recorded with, so it is set where the graph is made.
+//
+// kernels.PrecisionFloat8 is for the products of linear layers, [Linear], [Linears], [MLP] and
+// [SwiGLUMLP], and those of their gradients, in 16 bits too. Everything else is then as exact as by
+// default: [MatMul], and so the head of a language model, attention, losses, grouped products, and
+// changes of low rank. The CPU computes it, at the price of exact products and a rounding. A GPU
+// without units for it gives an error that wraps errors.ErrUnsupported.
 func (m *Mode) AllowPrecision(p kernels.Precision) error {
 	if err := p.Validate(); err != nil {
 		return fmt.Errorf("AllowPrecision: %w", err)

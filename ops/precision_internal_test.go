@@ -36,11 +36,11 @@ func (p *precise) AttentionBackward(a *kernels.Attention, g kernels.AttentionGra
 }
 
 // What a graph allows holds for every product in it, forward and backward, but for attention that
-// asks for something itself.
+// asks for something itself. 8 bits are for linear layers alone.
 func TestGraphsAllowPrecision(t *testing.T) {
 	backend := host
 	defer func() { host = backend }()
-	for _, allowed := range []kernels.Precision{kernels.PrecisionAuto, kernels.PrecisionTF32} {
+	for _, allowed := range []kernels.Precision{kernels.PrecisionAuto, kernels.PrecisionTF32, kernels.PrecisionFloat8} {
 		p := &precise{Backend: backend}
 		host = p
 		g := gorgonia.NewGraph()
@@ -68,18 +68,22 @@ func TestGraphsAllowPrecision(t *testing.T) {
 		if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
 			t.Fatal(err)
 		}
-		// Three ops with a product or two of their own, and twice as many for their gradients.
-		if want := slices.Repeat([]kernels.Precision{allowed}, 4+2*4); !slices.Equal(p.products, want) {
+		// Three ops with a product or two of their own, and twice as many for their gradients,
+		// which come in the opposite order. The last of the ops is no linear layer.
+		beside := allowed.OrSixteenBits()
+		want := slices.Repeat([]kernels.Precision{allowed}, 4+2*4)
+		want[3], want[4], want[5] = beside, beside, beside
+		if !slices.Equal(p.products, want) {
 			t.Errorf("the products have the precisions %v, want %v", p.products, want)
 		}
-		if want := []kernels.Precision{allowed, kernels.PrecisionFloat32, kernels.PrecisionFloat32, allowed}; !slices.Equal(p.attentions, want) {
+		if want := []kernels.Precision{beside, kernels.PrecisionFloat32, kernels.PrecisionFloat32, beside}; !slices.Equal(p.attentions, want) {
 			t.Errorf("attention has the precisions %v, want %v", p.attentions, want)
 		}
-		if !slices.Equal(p.losses, []kernels.Precision{allowed}) {
+		if !slices.Equal(p.losses, []kernels.Precision{beside}) {
 			t.Errorf("the loss has the precisions %v", p.losses)
 		}
 	}
-	const want = "AllowPrecision: precision is 99, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16"
+	const want = "AllowPrecision: precision is 99, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16, PrecisionFloat16 or PrecisionFloat8"
 	if err := ModeOf(nil).AllowPrecision(99); err == nil || err.Error() != want {
 		t.Errorf("the error is %v, want %s", err, want)
 	}

@@ -29,21 +29,27 @@ func (r *run) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	return r.Backend.MatMul(m, out)
 }
 
+// matMulBesideLayers is MatMul for what is no linear layer: 8 bits are not for it.
+func (r *run) matMulBesideLayers(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	m.Precision = r.c.state.mode.orPrecision(m.Precision).OrSixteenBits()
+	return r.Backend.MatMul(m, out)
+}
+
 // GroupedMatMul is the device's, as exact as the graph says.
 func (r *run) GroupedMatMul(m *kernels.GroupedMatMul, c kernels.Tensor) error {
-	m.Precision = r.c.state.mode.orPrecision(m.Precision)
+	m.Precision = r.c.state.mode.orPrecision(m.Precision).OrSixteenBits()
 	return r.Backend.GroupedMatMul(m, c)
 }
 
 // GroupedMatMulGradient is the device's, as exact as the graph says.
 func (r *run) GroupedMatMulGradient(m *kernels.GroupedMatMul, dC, dB kernels.Tensor) error {
-	m.Precision = r.c.state.mode.orPrecision(m.Precision)
+	m.Precision = r.c.state.mode.orPrecision(m.Precision).OrSixteenBits()
 	return r.Backend.GroupedMatMulGradient(m, dC, dB)
 }
 
 // LinearCrossEntropy is the device's, as exact as the graph says.
 func (r *run) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
-	c.Precision = r.c.state.mode.orPrecision(c.Precision)
+	c.Precision = r.c.state.mode.orPrecision(c.Precision).OrSixteenBits()
 	return r.Backend.LinearCrossEntropy(c, out)
 }
 

@@ -203,6 +203,7 @@ func (c training) compareWithTheHost(t *testing.T, d *ops.Device) {
 	}{
 		{"float32", tensor.Float32, kernels.PrecisionAuto, 1e-6}, {"TF32", tensor.Float32, kernels.PrecisionTF32, 2e-4},
 		{"bfloat16", ops.BFloat16, kernels.PrecisionAuto, 8e-4}, {"float16", ops.Float16, kernels.PrecisionAuto, 1.5e-4},
+		{"fp8", ops.BFloat16, kernels.PrecisionFloat8, 3e-3},
 	} {
 		c, compute, bound := c, way.compute, way.bound
 		name := way.name + ", " + name

@@ -41,6 +41,12 @@ var llama1B = training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}
 	Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
 }}
 
+// inFloat8 is a training whose blocks multiply in 8 bits.
+func inFloat8(c training) training {
+	c.precision = kernels.PrecisionFloat8
+	return c
+}
+
 // loraOfLlama1B trains changes of rank 8 to all matrices of its blocks, which are kept in 16 bits.
 func loraOfLlama1B() training {
 	c, shape := llama1B, *llama1B.llama
@@ -103,6 +109,7 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"GPT2-124M-float32", wideGPT(kernels.PrecisionFloat32)},
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
 		{"Llama-1B", llama1B},
+		{"Llama-1B-fp8", inFloat8(llama1B)},
 		{"Llama-1B-LoRA", loraOfLlama1B()},
 		{"Llama-1B-QLoRA", qloraOfLlama1B()},
 		{"Llama-1B-LoRA-packed", loraOfLlama1B().overDocuments()},

@@ -167,7 +167,7 @@ func register(flags *flag.FlagSet, s *settings) {
 	flags.IntVar(&s.Dim, "dim", s.Dim, "channels, a multiple of heads")
 	flags.IntVar(&s.Context, "context", s.Context, "how many tokens the model sees")
 	flags.Float64Var(&s.Dropout, "dropout", s.Dropout, "probability to drop an activation while training")
-	flags.StringVar(&s.Compute, "compute", s.Compute, "type of activations: float32 (or empty), tf32, which is float32 whose products may be less exact, bfloat16 or float16, beside float32 weights")
+	flags.StringVar(&s.Compute, "compute", s.Compute, "type of activations: float32 (or empty), tf32, which is float32 whose products may be less exact, bfloat16, float16 or fp8, which is bfloat16 whose blocks multiply in 8 bits, beside float32 weights")
 	flags.Var(&s.Recipe, "recipe", "`changes` of GPT-2's model and training, with commas between them, as recipe.md has them, or speedrun for all")
 	flags.IntVar(&s.Batch, "batch", s.Batch, "sequences of a batch")
 	flags.IntVar(&s.Accumulation, "accumulation", s.Accumulation, "batches of a step")

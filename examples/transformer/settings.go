@@ -107,7 +107,7 @@ func (s settings) withDefaults() settings {
 }
 
 // computeTypes are the types of activations by name.
-var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "tf32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
+var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "tf32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16, "fp8": ops.BFloat16}
 
 // config is the shape that nanoGPT has, no biases and an exact GELU, with the changes of the
 // recipe.
@@ -125,10 +125,13 @@ func (s settings) gpt(scope *nn.Scope, vocab int) *nn.LanguageModel {
 	return nn.NewLanguageModel(scope.Compute(computeTypes[s.Compute]), s.config(vocab))
 }
 
-// precision is how exact products of float32 need to be.
+// precision is how exact products need to be.
 func (s settings) precision() kernels.Precision {
-	if s.Compute == "tf32" {
+	switch s.Compute {
+	case "tf32":
 		return kernels.PrecisionTF32
+	case "fp8":
+		return kernels.PrecisionFloat8
 	}
 	return kernels.PrecisionAuto
 }
@@ -247,7 +250,7 @@ func (s settings) validate() error {
 		return err
 	}
 	if _, ok := computeTypes[s.Compute]; !ok {
-		return fmt.Errorf("-compute is %q, it needs to be float32, tf32, bfloat16 or float16", s.Compute)
+		return fmt.Errorf("-compute is %q, it needs to be float32, tf32, bfloat16, float16 or fp8", s.Compute)
 	}
 	for _, z := range []struct {
 		name         string

@@ -150,7 +150,7 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-gpus 2 -sample x":           "-gpus belongs to training",
 		"-device tpu":                 `"tpu"`,
 		"-device cuda:":               `-device is "cuda:", it needs to be auto, cpu, cuda or cuda:N`,
-		"-compute int8":               `-compute is "int8", it needs to be float32, tf32, bfloat16 or float16`,
+		"-compute int8":               `-compute is "int8", it needs to be float32, tf32, bfloat16, float16 or fp8`,
 		"-length 0":                   "-length is 0",
 		"-resume -sample x":           "-resume",
 		"-eval-every 0":               "-eval-every is 0",
