@@ -51,7 +51,8 @@ type rankTraining struct {
 	Packed       bool   // sequences lie end to end
 	Drops        bool   // with dropout everywhere, and slopes in attention
 	Folder       string // for checkpoints that all write and read, empty for none
-	Fault        string // what happens to rank 1 in its sixth step
+	Fault        string // what happens to rank 1, or to rank 0 by killRank0, in its sixth step
+	Lost         distributed.Lost
 	Out          string // the folder for rankResults
 }
 
@@ -78,8 +79,8 @@ func TestRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place.Timeout = 20 * time.Second
-	if c.Fault != "" {
+	place.Timeout, place.Lost = 20*time.Second, c.Lost
+	if c.Fault != "" && c.Lost == distributed.LostEnds {
 		place.Timeout = 4 * time.Second
 	}
 	if c.Fault == "lie" && place.Rank == 1 {
@@ -130,8 +131,15 @@ func TestRank(t *testing.T) {
 		r.Losses, took = append(r.Losses, s.Loss), append(took, s.Duration)
 		return nil
 	}})
-	if c.Fault != "" && c.Fault != "lie" && group.Rank() == 1 {
-		l.c.Data = faulty{l.c.Data, c.Fault}
+	if c.Lost != distributed.LostEnds {
+		l.c.CheckpointEvery = 4
+	}
+	atFault := 1
+	if c.Fault == killRank0 {
+		atFault = 0
+	}
+	if c.Fault != "" && c.Fault != "lie" && group.Rank() == atFault {
+		l.c.Data = faulty{l.c.Data, c.Fault, filepath.Join(c.Out, "killed")}
 	}
 	if _, err := l.Run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -186,6 +194,7 @@ func (c rankTraining) run(t testing.TB, gpus int) ([]rankResult, string, error) 
 	out := &lockedBuffer{}
 	err = distributed.Launch(t.Context(), gpus, distributed.LaunchConfig{
 		Command: []string{os.Args[0], "-test.run=^TestRank$"}, Env: []string{rankVariable + "=" + string(text)}, Stdout: out, Stderr: out, Grace: 5 * time.Second,
+		Lost: c.Lost, Restarts: 1,
 	})
 	var list []rankResult
 	for rank := range gpus {
@@ -362,6 +371,45 @@ func TestRanksOnDevicesResume(t *testing.T) {
 	}
 }
 
+// A rank that is killed in a recorded step is replaced, and the weights are those of ranks that all
+// lived. Where the optimiser's state or the weights are shared, the training goes back to a
+// checkpoint.
+func TestLostRanksOnDevicesAreReplaced(t *testing.T) {
+	gpus(t, 2)
+	for name, c := range map[string]rankTraining{
+		"copied":          {Fault: kill},
+		"copied, rank 0":  {Fault: killRank0},
+		"copied, batches": {Fault: kill, BFloat16: true, Accumulation: 2},
+		"state":           {Fault: kill, Shard: true},
+		"weights":         {Fault: kill, Weights: true, BFloat16: true},
+		"weights, rank 0": {Fault: killRank0, Weights: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Steps = 20
+			lived := c
+			lived.Fault = ""
+			want, out, err := lived.run(t, 2)
+			if err != nil {
+				t.Fatal(err, out)
+			}
+			c.Lost = distributed.LostReplaced
+			c.Folder = t.TempDir()
+			got, out, err := c.run(t, 2)
+			if err != nil {
+				t.Fatal(err, out)
+			}
+			for rank, r := range got {
+				if r.Weights != want[rank].Weights || !r.Recorded {
+					t.Errorf("rank %d has weights %x, recorded %v, and %x where none is lost: %s", rank, r.Weights, r.Recorded, want[rank].Weights, out)
+				}
+			}
+			if !strings.Contains(out, "is started again") {
+				t.Errorf("no rank was started again: %s", out)
+			}
+		})
+	}
+}
+
 // A rank that dies and one that hangs end the other, which waits on its GPU, with the rank's name.
 func TestRanksFailOnDevices(t *testing.T) {
 	gpus(t, 2)
@@ -476,10 +524,14 @@ func benchmarkRanks(b *testing.B, model string) {
 	}
 }
 
+// kill and killRank0 are faults that happen once: a rank that is started again goes on.
+const kill, killRank0 = "kill", "kill rank 0"
+
 // faulty are batches of which one never comes.
 type faulty struct {
 	data.Batches
-	how string
+	how    string
+	killed string // a file that is there when the rank was killed
 }
 
 func (f faulty) Batch(n int) (data.Batch, error) {
@@ -493,6 +545,15 @@ func (f faulty) Batch(n int) (data.Batch, error) {
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		select {}
 	case "hang":
+		select {}
+	case kill, killRank0:
+		if _, err := os.Stat(f.killed); err == nil {
+			return f.Batches.Batch(n)
+		}
+		if err := os.WriteFile(f.killed, nil, 0o666); err != nil {
+			return nil, err
+		}
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
 	return nil, errors.New("the data ended")
