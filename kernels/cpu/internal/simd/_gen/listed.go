@@ -33,18 +33,7 @@ func (t target) reduceFour(sums [4]reg.VecVirtual, to [4]Mem) {
 		}
 		return
 	}
-	pair := func(a, b reg.VecVirtual) reg.VecVirtual { // a, b, a, b, each half of its sum
-		low := t.vector()
-		VUNPCKLPS(b, a, low)
-		VUNPCKHPS(b, a, a)
-		t.add(low, a, a)
-		return a
-	}
-	a, c := pair(sums[0], sums[1]), pair(sums[2], sums[3])
-	all := t.vector()
-	VUNPCKLPD(c, a, all)
-	VUNPCKHPD(c, a, a)
-	t.add(a, all, all)
+	all := t.reduceQuarters(sums)
 	y, x := all.AsY(), XMM()
 	if t.avx512 {
 		half := YMM()
@@ -63,9 +52,31 @@ func (t target) reduceFour(sums [4]reg.VecVirtual, to [4]Mem) {
 	}
 }
 
+// reduceQuarters adds up the four lanes in each quarter of four vectors of float32, and gives a
+// vector of quarters that have the four sums. With 256 bits these are halves.
+func (t target) reduceQuarters(sums [4]reg.VecVirtual) reg.VecVirtual {
+	pair := func(a, b reg.VecVirtual) reg.VecVirtual { // a, b, a, b, each half of its sum
+		low := t.vector()
+		VUNPCKLPS(b, a, low)
+		VUNPCKHPS(b, a, a)
+		t.add(low, a, a)
+		return a
+	}
+	a, c := pair(sums[0], sums[1]), pair(sums[2], sums[3])
+	all := t.vector()
+	VUNPCKLPD(c, a, all)
+	VUNPCKHPD(c, a, a)
+	t.add(a, all, all)
+	return all
+}
+
 // listedDots4 multiplies each row of a list by four others.
 func listedDots4(t target) {
 	t.function("listedDots4", "(n, d int, a *T, lda int, list *int64, b *T, ldb int, out *T, ldo int)", "is ListedDots of four rows of b.")
+	if t.avx512 && !t.double {
+		listedDotsByQuarters(t)
+		return
+	}
 	n, a, lda, list, b, out := integer("n"), integer("a"), t.stride("lda"), integer("list"), integer("b"), integer("out")
 	rowsOfB, rowsOfOut := fourth(t.stride("ldb")), fourth(t.stride("ldo"))
 	Label("row")
@@ -92,6 +103,110 @@ func listedDots4(t target) {
 	ADDQ(Imm(uint64(t.size())), out)
 	DECQ(n)
 	JNZ(LabelRef("row"))
+	ret()
+}
+
+// listedDotsByQuarters is the body of listedDots4 where a vector has room for four numbers of each
+// of the four rows. These stay in registers, up to 64 columns at a time, and meet four numbers of a
+// listed row in all quarters of another vector: lanes of a sum are four, not sixteen, to add up. A
+// sum is two until then, for the multiplications of one wait for each other.
+func listedDotsByQuarters(t target) {
+	const quarter = 16 // bytes
+	left, column := integer("d"), GP64()
+	XORQ(column, column)
+	part := func(vectors int, first bool) {
+		label := func(name string) LabelRef {
+			return LabelRef(fmt.Sprintf("%s%d_%v", name, vectors, first))
+		}
+		b, rowsOfB := integer("b"), fourth(t.stride("ldb"))
+		ADDQ(column, b)
+		numbers := make([]reg.VecVirtual, vectors)
+		for v := range numbers {
+			numbers[v] = t.vector()
+			at := func(row int) Mem { return rowsOfB(b, row).Offset(v * quarter) }
+			VBROADCASTF32X4(at(0), numbers[v])
+			for row := 1; row < 4; row++ {
+				VINSERTF32X4(Imm(uint64(row)), at(row), numbers[v], numbers[v])
+			}
+		}
+		n, a, lda, list := integer("n"), integer("a"), t.stride("lda"), integer("list")
+		out, rowsOfOut := integer("out"), fourth(t.stride("ldo"))
+		ADDQ(column, a)
+		store := func(x reg.VecVirtual, row int, to Mem, add, move func(...Op)) {
+			quarter := XMM()
+			VEXTRACTF32X4(Imm(uint64(row)), x, quarter)
+			if !first {
+				add(to, quarter, quarter)
+			}
+			move(quarter, to)
+		}
+		for _, height := range []int{4, 1} {
+			rows, end := label(fmt.Sprint("rows", height)), label(fmt.Sprint("end", height))
+			Label(string(rows))
+			CMPQ(n, Imm(uint64(height)))
+			JLT(end)
+			at, sums := make([]reg.GPVirtual, height), make([]reg.VecVirtual, 2*height)
+			for r := range at {
+				at[r], sums[r], sums[height+r] = GP64(), t.vector(), t.vector()
+				MOVQ(Mem{Base: list, Disp: 8 * r}, at[r])
+				IMULQ(lda, at[r])
+				ADDQ(a, at[r])
+			}
+			for v, x := range numbers {
+				for r := range at {
+					y, sum := t.vector(), sums[v%2*height+r]
+					VBROADCASTF32X4(Mem{Base: at[r], Disp: v * quarter}, y)
+					if v < 2 {
+						t.mul(x, y, sum)
+					} else {
+						t.fma(x, y, sum)
+					}
+				}
+			}
+			for r := range at {
+				t.add(sums[height+r], sums[r], sums[r])
+			}
+			if height == 1 {
+				for _, order := range []uint64{0x4e, 0xb1} {
+					turned := t.vector()
+					VPERMILPS(Imm(order), sums[0], turned)
+					t.add(turned, sums[0], sums[0])
+				}
+				for row := range 4 {
+					store(sums[0], row, rowsOfOut(out, row), VADDSS, VMOVSS)
+				}
+			} else {
+				all := t.reduceQuarters([4]reg.VecVirtual(sums[:4]))
+				for row := range 4 {
+					store(all, row, rowsOfOut(out, row), VADDPS, VMOVUPS)
+				}
+			}
+			ADDQ(Imm(uint64(8*height)), list)
+			ADDQ(Imm(uint64(t.size()*height)), out)
+			SUBQ(Imm(uint64(height)), n)
+			JMP(rows)
+			Label(string(end))
+		}
+		ADDQ(U32(uint32(vectors*quarter)), column)
+		SUBQ(U32(uint32(vectors*quarter/t.size())), left)
+	}
+	const most, least = 16, 4 // vectors: 64 columns, and the lanes of a vector
+	CMPQ(left, Imm(most*quarter/4))
+	JLT(LabelRef("narrow"))
+	part(most, true)
+	Label("wide")
+	CMPQ(left, Imm(most*quarter/4))
+	JLT(LabelRef("rest"))
+	part(most, false)
+	JMP(LabelRef("wide"))
+	Label("narrow")
+	part(least, true)
+	Label("rest")
+	TESTQ(left, left)
+	JZ(LabelRef("done"))
+	part(least, false)
+	JMP(LabelRef("rest"))
+	Label("done")
 	ret()
 }
 
