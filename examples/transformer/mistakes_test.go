@@ -49,7 +49,7 @@ func TestMistakes(t *testing.T) {
 		{"", "-batch 0", "-batch is 0, it needs to be at least 1"},
 		{"", "-dropout 10", "-dropout is 10, it needs to be at least 0 and less than 1"},
 		{"", "-warmup 2000 -steps 100", "-warmup is 2000, it needs to be less than the 100 steps"},
-		{"", "-compute fp16", `-compute is "fp16", it needs to be float32, tf32, bfloat16 or float16`},
+		{"", "-compute fp16", `-compute is "fp16", it needs to be float32, tf32, bfloat16, float16 or fp8`},
 		{"", "-bpe 100", "-bpe is 100, it needs to be at least 257"},
 		{"", "-go-back 2 -checkpoint-every 0", "-go-back is 2, it needs checkpoints to go back to: -checkpoint-every"},
 		{"", "-data txt.txt", "txt.txt: no such file or directory: did you mean"},
