@@ -25,6 +25,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/nn/pretrained"
 	"github.com/stheno-ml/stheno/ops"
@@ -110,8 +111,8 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	if err := resume(loop, s, out); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s, of which %d numbers are trained, learns %d documents in %d rows of %d tokens; %d validate. It all goes to %s.\n",
-		s.Model, nn.Count(loop.Parameters()), len(corpus.training), batches.Count(), s.Context, len(corpus.validation), s.out)
+	fmt.Fprintln(out, cli.Wrap(fmt.Sprintf("%s, of which %d numbers are trained, learns %d documents in %d rows of %d tokens; %d validate. It all goes to %s.",
+		s.Model, nn.Count(loop.Parameters()), len(corpus.training), batches.Count(), s.Context, len(corpus.validation), s.out), cli.Columns()))
 	if !s.resume {
 		if err := before.show(ctx, "Before the training:", out); err != nil {
 			return err

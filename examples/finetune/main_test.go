@@ -51,7 +51,7 @@ func TestFinetune(t *testing.T) {
 	text := run(t, "-model", filepath.Base(model), "-data", chats(t), "-out", out, "-context", "64", "-steps", "24", "-eval-every", "12", "-rate", "0.02", "-merge",
 		"-device", "cpu", "-sample", "Who is 3?", "-sample", "Who is 30?")
 	before, after, found := strings.Cut(text, "After it:")
-	if !found || !strings.Contains(before, "learns 19 documents") || !strings.Contains(before, "> Who is 3?\n") || !strings.Contains(after, "> Who is 30?\n") {
+	if !found || !strings.Contains(strings.Join(strings.Fields(before), " "), "learns 19 documents") || !strings.Contains(before, "> Who is 3?\n") || !strings.Contains(after, "> Who is 30?\n") {
 		t.Errorf("it says:\n%s", text)
 	}
 	file, err := os.Open(filepath.Join(out, "log.jsonl"))

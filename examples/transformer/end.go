@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
@@ -26,18 +27,18 @@ func (r *run) announce(choice string, s settings, loop *train.Loop) {
 		return
 	}
 	if choice != "" {
-		fmt.Println(choice)
+		say("%s", choice)
 	}
 	kinds := r.text.tokenizer.Size()
-	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(parameters)/1e6)
-	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", r.text.origin, float64(r.text.size())/1e6, kinds)
-	fmt.Printf("A loss says how unsure it is of the next token: guessing would be %.2f.\n", math.Log(float64(kinds)))
-	fmt.Printf("It computes on %s.\nEverything goes to %s.\n", r.place, r.folder)
+	say("A GPT of %d layers × %d channels, %.2f million parameters.", s.Layers, s.Dim, float64(parameters)/1e6)
+	say("It learns from %s:\n%.2f million tokens of %d kinds.", r.text.origin, float64(r.text.size())/1e6, kinds)
+	say("A loss says how unsure it is of the next token: guessing would be %.2f.", math.Log(float64(kinds)))
+	say("It computes on %s.\nEverything goes to %s.", r.place, r.folder)
 	if needs, again := loop.Memory(); needs > 0 {
-		fmt.Printf("A step takes about %v; %d parts of its blocks are computed again.\n", needs, len(again))
+		say("A step takes about %v; %d parts of its blocks are computed again.", needs, len(again))
 	}
 	if cost := s.cost(parameters); r.place.Device() == nil && cost > time.Hour {
-		fmt.Printf("On a CPU like this one it takes about %s; -preset minute takes about one.\n", spell(cost))
+		say("On a CPU like this one it takes about %s; -preset minute takes about one.", spell(cost))
 	}
 }
 
@@ -66,7 +67,7 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 		return err
 	}
 	for _, n := range end.Notices {
-		fmt.Println("Notice:", n)
+		say("Notice: %s", n)
 	}
 	if drawErr := r.drawCurve(); err == nil {
 		err = drawErr // after an error that ended the run, another of the same disk tells nothing new
@@ -101,7 +102,7 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 func (r *run) sayLoss(loss float64) {
 	kinds := r.text.tokenizer.Size()
 	if guess := math.Log(float64(kinds)); loss < guess { // and a number
-		fmt.Printf("\nIts loss is %.2f, where guessing would be %.2f: of %d tokens it is as unsure\nof the next one as if %.0f were equally likely.\n",
+		say("\nIts loss is %.2f, where guessing would be %.2f: of %d tokens it is as unsure of the next one as if %.0f were equally likely.",
 			loss, guess, kinds, math.Exp(loss))
 	}
 }
@@ -118,15 +119,18 @@ func (r *run) sayNext(steps int, wrote bool) {
 		{"a text of yours", "go run ./examples/transformer -data FILE"},
 		{"for transformers", r.command("-export FOLDER")},
 		{"the losses", r.file("loss.png")},
-		{"every number", r.file("log.jsonl") + ", or tensorboard --logdir " + r.file("tensorboard")},
+		{"every number", r.file("log.jsonl")},
+		{"in TensorBoard", "tensorboard --logdir " + r.file("tensorboard")},
 	}
 	if wrote {
 		lines = append(lines, [2]string{"the text above", r.file("sample.txt")})
 	}
-	fmt.Println()
-	for _, line := range lines {
-		fmt.Printf("%-16s  %s\n", line[0], line[1])
-	}
+	fmt.Print("\n", cli.List(lines, cli.Columns()))
+}
+
+// say prints lines that are as wide as the terminal at most.
+func say(format string, values ...any) {
+	fmt.Println(cli.Wrap(fmt.Sprintf(format, values...), cli.Columns()))
 }
 
 // command is this program with flags for this run. The newest one needs no -out.

@@ -279,7 +279,11 @@ func (p *progress) end(e train.End) error {
 
 // line writes a line, above the bar if there is one.
 func (p *progress) line(text string) error {
-	return p.lines(strings.ReplaceAll(shown(text), "\n", "\n  "))
+	var all []string
+	for line := range strings.SplitSeq(shown(text), "\n") {
+		all = append(all, p.screen.fitted(line)...)
+	}
+	return p.lines(strings.Join(all, "\n  "))
 }
 
 func (p *progress) lines(text string) error {

@@ -91,3 +91,24 @@ func (s *screen) quote(text string) string {
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
+
+// fitted cuts a line between words where the terminal is narrower. All rows but the first are to be
+// moved in by two cells. A longer word goes on.
+func (s *screen) fitted(line string) []string {
+	if s.width == nil || widthOf(line) <= s.columns() {
+		return []string{line}
+	}
+	var all []string
+	row, end := "", 0
+	for i, word := range strings.Split(line, " ") {
+		if i > 0 && end > 0 && widthOf(row)+1+widthOf(word) > s.columns()-2*min(len(all), 1) {
+			all, row, end = append(all, strings.TrimRight(row, " ")), "", 0
+		} else if i > 0 {
+			row += " "
+		}
+		if row += word; word != "" {
+			end = len(row)
+		}
+	}
+	return append(all, row)
+}

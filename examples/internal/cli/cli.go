@@ -22,7 +22,9 @@ type Group struct {
 
 // Help writes what a program does, examples of its use, and its flags in groups. Flags that no
 // group has come last.
-func Help(w io.Writer, flags *flag.FlagSet, about string, examples []string, groups []Group) {
+func Help(screen io.Writer, flags *flag.FlagSet, about string, examples []string, groups []Group) {
+	w := new(strings.Builder)
+	defer func() { io.WriteString(screen, fitted(w.String(), terminal())) }()
 	fmt.Fprintf(w, "%s\n", about)
 	for _, example := range examples {
 		fmt.Fprintf(w, "  %s\n", example)

@@ -123,3 +123,38 @@ func TestMissing(t *testing.T) {
 		t.Error("another error is another one now")
 	}
 }
+
+// Lines end between words, and a list that is too wide stands one below the other.
+func TestColumns(t *testing.T) {
+	for want, text := range map[string]string{
+		"one two\nthree": "one two three", "one\n\ntwo": "one\n\ntwo", "": "", "\nab": "\nab", "überaus\nlang": "überaus lang", "longerthanall\nit is": "longerthanall it is",
+	} {
+		if got := Wrap(text, 8); got != want {
+			t.Errorf("%q is wrapped as %q, want %q", text, got, want)
+		}
+	}
+	for line := range strings.SplitSeq(Wrap(strings.Repeat("word ", 99), 200), "\n") {
+		if len(line) > 80 {
+			t.Errorf("a line of a wide terminal has %d columns", len(line))
+		}
+	}
+	for columns, want := range map[int]string{
+		40: "run -out folder -steps 3", 24: "run -out folder -steps 3", 23: "run -out folder \\\n    -steps 3", 16: "run \\\n    -out folder \\\n    -steps 3",
+	} {
+		if got := continued("run -out folder -steps 3", columns); got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+	const help = "about\n  -data file\n    \ttext to learn from, or tokens of it\n"
+	for columns, want := range map[int]string{0: help, 80: help, 43: help, 30: "about\n  -data file\n    \ttext to learn from, or\n    \ttokens of it\n"} {
+		if got := fitted(help, columns); got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+	lines := [][2]string{{"a", "one"}, {"bcd", "two"}}
+	for columns, want := range map[int]string{8: "a    one\nbcd  two\n", 7: "a:\n  one\nbcd:\n  two\n"} {
+		if got := List(lines, columns); got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+}
