@@ -184,7 +184,7 @@ func TestPublishedConfigs(t *testing.T) {
 // What a config asks for and there is no model for is an error that names the field.
 func TestConfigErrors(t *testing.T) {
 	for _, c := range []struct{ model, field, value, want string }{
-		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of albert, bart, bert,`},
+		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of albert, arcee, bart,`},
 		{"gpt2", "model_type", `7`, "field model_type is 7, it needs to be a string"},
 		{"gpt2", "n_head", `"many"`, `field n_head is "many", it needs to be an integer`},
 		{"gpt2", "n_layer", `-1`, "field n_layer is -1, it needs to be from 1 to 16777216"},

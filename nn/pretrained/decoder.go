@@ -70,7 +70,7 @@ var unpadded = []string{"bloom", "falcon", "gpt_bigcode", "gpt_neo", "gpt_neox",
 // paddings are the rows of padding of configs that do not name one, of families that have one then.
 var paddings = map[string]int{
 	"cohere": 0, "cohere2": 0, "gemma": 0, "gemma2": 0, "gemma3_text": 0, "glm": 151329, "glm4": 151329, "olmo": 1, "olmo2": 1, "olmo3": 1, "olmoe": 1,
-	"opt": 1, "phi3": 32000, "smollm3": 128004,
+	"ernie4_5": 0, "opt": 1, "seed_oss": 1, "phi3": 32000, "smollm3": 128004,
 }
 
 // newDecoder reads what all decoders have. A context of 0 says that there is no limit and no field

@@ -21,10 +21,10 @@
 //   - decoders: gpt2; llama, which SmolLM, TinyLlama and many others are too; mistral, with its
 //     sliding window; qwen2 and qwen3; gemma, gemma2 and gemma3_text, alone or the text part of
 //     gemma3; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
-//     stablelm; starcoder2; smollm3; mixtral, qwen2_moe, qwen3_moe, olmoe, glm4_moe, gpt_oss,
-//     deepseek_v2 and deepseek_v3, whose experts are [nn.Experts]; gpt_neo, gpt_neox, gptj,
-//     gpt_bigcode, falcon, bloom, mpt, opt and persimmon. llama, mistral, qwen2, qwen3 and the
-//     Gemmas may have a head for classes of texts, such as a reward, which
+//     stablelm; starcoder2; smollm3; arcee, ernie4_5 and seed_oss; mixtral, qwen2_moe, qwen3_moe,
+//     olmoe, glm4_moe, gpt_oss, deepseek_v2 and deepseek_v3, whose experts are [nn.Experts];
+//     gpt_neo, gpt_neox, gptj, gpt_bigcode, falcon, bloom, mpt, opt and persimmon. llama, mistral,
+//     qwen2, qwen3 and the Gemmas may have a head for classes of texts, such as a reward, which
 //     [nn.LanguageModel.Classify] applies. Files of any may lack the head, for vectors alone;
 //   - encoders of texts: bert, roberta, xlm-roberta, camembert, distilbert, albert, electra and
 //     mpnet, with the heads for masked tokens, for classes of texts and of tokens, and for

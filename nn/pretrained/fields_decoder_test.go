@@ -202,6 +202,25 @@ func init() {
 			{"rope_theta", `10`, works, `{"rope_parameters": null, "partial_rotary_factor": 0.67}`},
 			{"tie_word_embeddings", `true`, works, ""},
 		}),
+		"arcee": slices.Concat(without(decoderFields, "hidden_size"), hiddenAct, []configField{
+			{"attention_bias", `true`, works, ""},
+			{"hidden_size", `48`, works, `{"rope_parameters": null, "head_dim": null}`},
+			{"mlp_bias", `false`, works, ""},
+			{"tie_word_embeddings", `true`, works, ""},
+		}),
+		"ernie4_5": slices.Concat(without(decoderFields, "attention_dropout"), hiddenAct, []configField{
+			{"attention_dropout", `0.5`, refused, ""}, // has none in transformers
+			{"tie_word_embeddings", `false`, works, ""},
+			{"use_bias", `false`, works, ""},
+		}),
+		"seed_oss": slices.Concat(decoderFields, hiddenAct, []configField{
+			{"attention_bias", `false`, works, ""},
+			{"attention_out_bias", `true`, works, ""},
+			{"attention_out_bias", `true`, refused, `{"attention_bias": false}`},
+			{"mlp_bias", `true`, works, ""},
+			{"residual_dropout", `0.5`, works, ""},
+			{"tie_word_embeddings", `true`, works, ""},
+		}),
 		"gpt_neo": slices.Concat(shapeFields, []configField{
 			{"activation_function", `"gelu"`, works, ""},
 			{"attention_dropout", `0.5`, works, ""},

@@ -28,6 +28,7 @@ import (
 var update = flag.Bool("update", false, "write the models to testdata/written, for golden.py --check to read")
 
 var languageModels = []string{
+	"arcee",
 	"bloom",
 	"cohere",
 	"cohere-norms",
@@ -36,6 +37,7 @@ var languageModels = []string{
 	"deepseek_v2-greedy",
 	"deepseek_v3",
 	"deepseek_v3-halves",
+	"ernie4_5",
 	"falcon",
 	"falcon-alibi",
 	"falcon-groups",
@@ -81,6 +83,7 @@ var languageModels = []string{
 	"qwen2_moe-relu",
 	"qwen3",
 	"qwen3_moe",
+	"seed_oss",
 	"smollm3",
 	"stablelm",
 	"stablelm-norms",

@@ -7,6 +7,38 @@ func llama(c *config, context int) *architecture {
 	return d.architecture()
 }
 
+// arcee is AFM, a Llama whose MLPs have no gate.
+func arcee(c *config, context int) *architecture {
+	d := readDecoder(c, usual{context: 4096, epsilon: 1e-5})
+	d.names.parts["mlp.fc"], d.names.parts["mlp.proj"] = "mlp.up_proj", "mlp.down_proj"
+	d.Block.Gated, d.Block.Activation = false, c.activation("hidden_act", "relu2")
+	d.biases(c.bool("attention_bias", false), c.bool("mlp_bias", false))
+	d.turn(c, 10000, context)
+	return d.architecture()
+}
+
+// ernie is ERNIE 4.5 without experts.
+func ernie(c *config, context int) *architecture {
+	d := readDecoder(c, usual{context: 131072, kvHeads: 2, headDim: 128, epsilon: 1e-5, tied: true})
+	biased := c.bool("use_bias", false)
+	d.biases(biased, biased)
+	needs(c, "attention_dropout", 0.0)
+	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 500000), partial: 1, neighbours: true, context: context})
+	return d.architecture()
+}
+
+func seedOSS(c *config, context int) *architecture {
+	d := readDecoder(c, usual{context: 524288, kvHeads: 8, headDim: 128})
+	attention, out := c.bool("attention_bias", true), c.bool("attention_out_bias", false)
+	if d.biases(attention, c.bool("mlp_bias", false)); out && !attention {
+		c.fail("field attention_out_bias is true and field attention_bias is false, the first needs to be false then")
+	}
+	d.Block.Attention.NoProjBias, d.Block.Dropout = !out, c.float("residual_dropout", 0.1)
+	d.Block.Attention.Options.Dropout.P = c.float("attention_dropout", 0.1)
+	d.turn(c, 10000, context)
+	return d.architecture()
+}
+
 func mistral(c *config, context int) *architecture {
 	d := readDecoder(c, usual{context: 4096 * 32, kvHeads: 8})
 	d.turn(c, 10000, context)

@@ -99,6 +99,7 @@ type repeat struct{ name, of string }
 // for the config's.
 var families = map[string]func(*config, int) *architecture{
 	"albert":                albert,
+	"arcee":                 arcee,
 	"bart":                  bart,
 	"bert":                  bert,
 	"marian":                marian,
@@ -118,6 +119,7 @@ var families = map[string]func(*config, int) *architecture{
 	"distilbert":            distilBERT,
 	"dinov2_with_registers": dinov2,
 	"electra":               electra,
+	"ernie4_5":              ernie,
 	"falcon":                falcon,
 	"gemma":                 gemma,
 	"gemma2":                gemma2,
@@ -153,6 +155,7 @@ var families = map[string]func(*config, int) *architecture{
 	"qwen3":                 qwen3,
 	"qwen3_moe":             qwen3MoE,
 	"roberta":               roberta,
+	"seed_oss":              seedOSS,
 	"siglip":                siglip,
 	"smollm3":               smollm3,
 	"stablelm":              stableLM,

@@ -143,13 +143,29 @@ var publishedFurther = []publishedConfig{
 		"hidden_size": 768, "initializer_range": 0.02, "inner_group_num": 1, "intermediate_size": 3072, "layer_norm_eps": 1e-12,
 		"max_position_embeddings": 512, "model_type": "albert", "net_structure_type": 0, "num_attention_heads": 12, "num_hidden_groups": 1,
 		"num_hidden_layers": 12, "num_memory_blocks": 0, "pad_token_id": 0, "type_vocab_size": 2, "vocab_size": 30000}`},
+	{"arcee-ai/AFM-4.5B", 4_619_184_640, `{"architectures": ["ArceeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 128000,
+		"eos_token_id": 128003, "head_dim": 128, "hidden_act": "relu2", "hidden_size": 2560, "initializer_range": 0.02, "intermediate_size": 18432,
+		"max_position_embeddings": 65536, "mlp_bias": false, "model_type": "arcee", "num_attention_heads": 20, "num_hidden_layers": 36,
+		"num_key_value_heads": 4, "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 20.0, "mscale": 1.0,
+		"original_max_position_embeddings": 4096, "rope_type": "yarn", "type": "yarn"}, "rope_theta": 10000.0, "tie_word_embeddings": false,
+		"torch_dtype": "bfloat16", "transformers_version": "4.53.2", "use_cache": true, "vocab_size": 128004}`},
+	{"baidu/ERNIE-4.5-0.3B-PT", 360_748_032, `{"architectures": ["Ernie4_5ForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "head_dim": 128, "hidden_act": "silu",
+		"hidden_size": 1024, "intermediate_size": 3072, "max_position_embeddings": 131072, "model_type": "ernie4_5", "num_attention_heads": 16,
+		"num_hidden_layers": 18, "num_key_value_heads": 2, "pad_token_id": 0, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 500000,
+		"tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_bias": false, "use_cache": false, "vocab_size": 103424}`},
+	{"ByteDance-Seed/Seed-OSS-36B-Instruct", 36_151_104_512, `{"architectures": ["SeedOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.1,
+		"attention_out_bias": false, "bos_token_id": 0, "eos_token_id": 2, "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120,
+		"initializer_range": 0.02, "intermediate_size": 27648, "max_position_embeddings": 524288, "mlp_bias": false, "model_type": "seed_oss",
+		"num_attention_heads": 80, "num_hidden_layers": 64, "num_key_value_heads": 8, "pad_token_id": 1, "residual_dropout": 0.1,
+		"rms_norm_eps": 1e-06, "rope_scaling": {"rope_type": "default"}, "rope_theta": 10000000.0, "tie_word_embeddings": false,
+		"torch_dtype": "bfloat16", "transformers_version": "4.55.0", "use_cache": true, "vocab_size": 155136}`},
 }
 
 // Configs of published models that there is no model for are refused, by the field that asks for
 // it. Most are shortened to what says so.
 func TestRefusedPublished(t *testing.T) {
 	for _, c := range []struct{ name, config, want string }{
-		{"microsoft/deberta-base", `{"model_type": "deberta", "pos_att_type": "c2p|p2c"}`, `field model_type is "deberta", it needs to be one of albert, bart,`},
+		{"microsoft/deberta-base", `{"model_type": "deberta", "pos_att_type": "c2p|p2c"}`, `field model_type is "deberta", it needs to be one of albert, arcee,`},
 		{"state-spaces/mamba-130m-hf", `{"architectures": ["MambaForCausalLM"], "model_type": "mamba"}`, `field model_type is "mamba"`},
 		{"microsoft/Phi-3.5-MoE-instruct", `{"architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe"}`, `field model_type is "phimoe"`},
 		{"Qwen/Qwen2.5-VL-3B-Instruct", `{"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}`,

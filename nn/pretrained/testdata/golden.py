@@ -146,6 +146,9 @@ models |= {
     "gpt_bigcode": lambda: tf.GPTBigCodeForCausalLM(tf.GPTBigCodeConfig(**shared)),
     "gpt_bigcode-heads": lambda: tf.GPTBigCodeForCausalLM(tf.GPTBigCodeConfig(
         **shared, multi_query=False, scale_attn_weights=False, tie_word_embeddings=False)),
+    "arcee": lambda: tf.ArceeForCausalLM(tf.ArceeConfig(**grouped, mlp_bias=True)),
+    "ernie4_5": lambda: tf.Ernie4_5ForCausalLM(tf.Ernie4_5Config(**grouped, head_dim=8, use_bias=True)),
+    "seed_oss": lambda: tf.SeedOssForCausalLM(tf.SeedOssConfig(**grouped, head_dim=8)),
 }
 
 
