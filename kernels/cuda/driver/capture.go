@@ -127,7 +127,6 @@ func (u Unrecordable) Error() string {
 // recorders are the recording that a device makes, if it makes one.
 type recorders struct {
 	current atomic.Pointer[recorder]
-	chain   func([]Link) error // of Kernels
 
 	// While a recording is made, what must not be a part of it runs here, after the work before the
 	// recording.
@@ -170,9 +169,7 @@ func (g *GPU) Capture(work func() error) (_ *Recording, err error) {
 		q.parts = nil // what it refers to may refer to r
 		runtime.AddCleanup(r, func(recorded C.Recorded) { q.forget(recorded) }, r.recorded)
 	}()
-	if err = work(); err == nil {
-		err = g.SettleLinks()
-	}
+	err = work()
 	finished = true
 	return r, err
 }
@@ -239,7 +236,6 @@ type recorder struct {
 	constants []*Owner
 	stepped   []C.Stepped
 	parts     []*part
-	links     []Link // held back
 }
 
 // Launch remembers kernels that have the step of dropout.
