@@ -191,8 +191,8 @@ func checkProduct[T kernels.Float](t *testing.T, c productCase, seed uint64) {
 	}
 	for _, level := range levels() {
 		for _, digits := range []bool{false, true} {
-			if digits && !c.weights.IsPacked() {
-				continue
+			if digits && (!c.weights.IsPacked() || c.m > 13) {
+				continue // 12 rows have them at most
 			}
 			func() {
 				defer simd.SetLevel(level)()
