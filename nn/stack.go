@@ -17,8 +17,8 @@ type StackConfig struct {
 	// must do the same each time.
 	Change func(i int, c *BlockConfig)
 	NoNorm bool // there is no norm behind the last block
-	// Blocks is how many blocks there are, each of which stands for as many layers in a row, as in
-	// ALBERT: a divisor of Layers; 0 means Layers.
+	// Blocks is how many blocks there are: a divisor of Layers, or 0 for Layers. With fewer, as in
+	// ALBERT, each is applied Layers/Blocks times in a row.
 	Blocks int
 }
 

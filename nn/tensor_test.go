@@ -248,7 +248,7 @@ func TestTensorFunctions(t *testing.T) {
 	}
 }
 
-// What is clipped in 16 bits is a limit that they have, and what is not stays as it is.
+// Clip of 16 bits gives numbers that 16 bits have, and leaves those within the limits as they are.
 func TestClipIn16Bits(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {
 		s := nn.NewScope(gorgonia.NewGraph(), nil)

@@ -262,7 +262,7 @@ func (r *run) readBest(s *settings) (tokenizer.Tokenizer, checkpoint.Checkpoint,
 	return t, c, err
 }
 
-// write writes text by the weights of a checkpoint, which it says first.
+// write first says by which checkpoint it writes, and then writes text by its weights.
 func write(ctx context.Context, place *train.Place, s settings, o options, t tokenizer.Tokenizer, c checkpoint.Checkpoint, by string) error {
 	parameters, err := place.NewParameters(s.Seed)
 	if err != nil {

@@ -30,7 +30,6 @@ func (b *Backend) multiplyFloat8(m *kernels.MatMul, epilogue kernels.Activate, c
 // roundedToFloat8 is a copy of t in float32, each side of which, along the depth, is rounded by a
 // scale of its own.
 func (h *halves) roundedToFloat8(t kernels.Tensor, side, depth int) kernels.Tensor {
-	const together = 64 // sides
 	wide := h.scratch(t, kernels.F32)
 	h.b.convert(wide, t)
 	own := wide // each element once, whatever is broadcast
@@ -42,18 +41,21 @@ func (h *halves) roundedToFloat8(t kernels.Tensor, side, depth int) kernels.Tens
 	}
 	list, l, n := kernels.Host[float32](own), layoutOf(own), own.Elements()
 	sides, depths := own.Shape[side], own.Shape[depth]
-	blocks := ceilDiv(sides, together)
+	blocks := ceilDiv(sides, sidesTogether)
 	h.b.each(l.items()*blocks, flopsPerElement*float64(n), func(task int) {
-		first := task % blocks * together
+		first := task % blocks * sidesTogether
 		from := l.offset(task/blocks) + first*wide.Strides[side]
-		roundSides(list, from, min(together, sides-first), wide.Strides[side], depths, wide.Strides[depth])
+		roundSides(list, from, min(sidesTogether, sides-first), wide.Strides[side], depths, wide.Strides[depth])
 	})
 	return wide
 }
 
+// sidesTogether is how many sides are rounded at once, at most.
+const sidesTogether = 64
+
 // roundSides rounds some sides whose elements lie so many steps apart.
 func roundSides(list []float32, from, sides, sideStep, depth, depthStep int) {
-	var most, up, down [64]float32
+	var most, up, down [sidesTogether]float32
 	each := func(do func(i int, x *float32)) {
 		if depthStep == 1 {
 			for i := range sides {
