@@ -210,7 +210,7 @@ func TestLogits(t *testing.T) {
 					}
 					vocab := len(have)
 					first := (row*len(tokens) + at) * vocab
-					near(t, "the decoder's logits", load32(have), want.Logits[first:first+vocab], 3e-5)
+					near(t, "the decoder's logits", load32(have), want.Logits[first:first+vocab], 1e-5)
 				}
 			}
 		})
@@ -502,7 +502,7 @@ func compareGradients(t *testing.T, m *Model, parameters gorgonia.Nodes, want go
 			near(t, "the gradient of "+l.theirs, all[i:], wanted[i:], 1e-3)
 		}
 	}
-	near(t, "the gradients", all, wanted, 2e-5)
+	near(t, "the gradients", all, wanted, 1e-5)
 	if len(all) != len(want.Gradients) {
 		t.Errorf("there are %d gradients, transformers has %d", len(all), len(want.Gradients))
 	}
