@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	host "github.com/stheno-ml/stheno/internal/memory"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
@@ -89,6 +90,27 @@ func (l *Loop) regions(b data.Batch) ([]string, error) {
 	}
 	return names, err
 }
+
+// checkFits makes sure that a step on batches like b can be within the host's memory, which would
+// otherwise end the program. It leaves to a device to say so itself.
+func (t *graph) checkFits(c LoopConfig, b data.Batch) error {
+	total, known := hostMemory()
+	if !known || t.device != nil || c.Place.SequenceRanks().Size() > 1 {
+		return nil
+	}
+	estimate, err := ops.EstimateRun(t.g)
+	if err != nil {
+		return nil // the host reads an input that has no value yet: nothing is known before the run
+	}
+	if needs := estimate.Inputs + estimate.Results; uint64(needs) > total {
+		return fmt.Errorf("a step on batches of %v takes about %v, the memory here is %v: "+
+			"fewer or shorter sequences, or a smaller model, need less, and so does one with Memory set", b, Bytes(needs), Bytes(total))
+	}
+	return nil
+}
+
+// hostMemory is how much memory there is.
+var hostMemory = host.Total
 
 // beside is the memory of the graphs of evaluations, without parameters.
 func (l *Loop) beside() (bytes int, err error) {

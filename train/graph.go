@@ -59,6 +59,11 @@ func newGraph(c LoopConfig, b data.Batch, training bool, again []string) (*graph
 	if err != nil {
 		return nil, err
 	}
+	if training && c.Memory == 0 {
+		if err := t.checkFits(c, b); err != nil {
+			return nil, err
+		}
+	}
 	var options []gorgonia.VMOpt
 	if training && t.device == nil {
 		options = append(options, gorgonia.BindDualValues(t.trained...))

@@ -46,7 +46,8 @@ type LoopConfig struct {
 	// of blocks that cost the least time are computed again for their gradients, which changes no
 	// bit. NewLoop's error says the least where even that is not enough. Batches of other shapes
 	// than the first, what kernels of a GPU allocate for themselves, and the program's own memory
-	// come on top. 0 means no limit.
+	// come on top. 0 means no limit but the host's memory, beyond which a step there is an error of
+	// NewLoop.
 	Memory Bytes
 	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other
 	// ranks n·Accumulation·Size and on, of which each rank takes every Size-th; ranks that share

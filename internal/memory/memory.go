@@ -3,7 +3,8 @@
 // be filled.
 package memory
 
-// Total is the machine's memory in bytes; known is false where the system does not tell.
+// Total is the machine's memory in bytes, or what this process may have of it where its control
+// groups limit that, as those of containers do; known is false where the system does not tell.
 func Total() (bytes uint64, known bool) { return total() }
 
 // Populate has the system give out the memory of data, all of which is about to be written, at once
