@@ -37,7 +37,7 @@ func (r *run) announce(choice string, s settings, loop *train.Loop) {
 	if needs, again := loop.Memory(); needs > 0 {
 		say("A step takes about %v; %d parts of its blocks are computed again.", needs, len(again))
 	}
-	if cost := s.cost(parameters); r.place.Device() == nil && cost > time.Hour {
+	if cost := s.cost(float64(parameters)); r.place.Device() == nil && cost > time.Hour {
 		say("On a CPU like this one it takes about %s; -preset minute takes about one.", spell(cost))
 	}
 }

@@ -6,7 +6,7 @@
 // It is also the tutorial: this file is what a training program needs, from top to bottom.
 // flags.go and settings.go are what one can ask for, corpus.go finds the text, author.go writes,
 // run.go is the folder that results go to, end.go tells what came of it, export.go writes a model
-// for transformers, stop.go listens to signals.
+// for transformers, memory.go knows what one takes, stop.go listens to signals.
 //
 // It runs on a CPU, a GPU, which trains a larger one in its minute, or several: -gpus 8 trains on
 // those of this machine, and torchrun, Slurm, Kubernetes or Open MPI start it on many. With -share

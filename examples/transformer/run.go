@@ -99,7 +99,7 @@ func findRun(place *train.Place, s *settings, o options) (*run, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("the settings of %s with these flags: %w", r.folder, err)
 	}
-	return r, s.absolute()
+	return r, errors.Join(s.absolute(), s.checkMemory(place.Device() != nil, o))
 }
 
 // checkFree makes sure that a folder that was named can become a run's.

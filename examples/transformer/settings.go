@@ -159,12 +159,9 @@ func (s settings) holdsTokens() bool {
 }
 
 // parameters is about how many numbers the model has.
-func (s settings) parameters() int {
-	vocab := 50257
-	if s.Vocab == "" && !s.holdsTokens() {
-		vocab = max(s.BPE, 100)
-	}
-	return 12*s.Layers*s.Dim*s.Dim + (vocab+s.Context)*s.Dim
+func (s settings) parameters() float64 {
+	layers, dim := float64(s.Layers), float64(s.Dim)
+	return 12*layers*dim*dim + (s.vocabulary()+float64(s.Context))*dim
 }
 
 // auto is the preset that is chosen where the run computes: onCPU or onGPU.
@@ -177,7 +174,13 @@ func (s settings) fitting(place *train.Place, o options) (settings, string, erro
 	if err != nil {
 		return s, "", err
 	}
-	return s, choice, s.checkCost(place, o)
+	if !o.resume { // the settings of a run are not known yet
+		err = s.checkMemory(place.Device() != nil, o)
+	}
+	if err == nil {
+		err = s.checkCost(place, o)
+	}
+	return s, choice, err
 }
 
 // choose chooses for auto.
@@ -205,6 +208,9 @@ func (s *settings) complete(given map[string]bool) {
 	}
 }
 
+// leastBPE is how many tokens a byte-pair encoding has at least.
+const leastBPE = 257
+
 // warmupShare is the part of a short training that warms up.
 const warmupShare = 10
 
@@ -215,7 +221,7 @@ func (s settings) checkCost(place *train.Place, o options) error {
 		return nil
 	}
 	return fmt.Errorf("%.0f million parameters and -steps %d of %.0f tokens would take about %s on a CPU like this one: "+
-		"-yes begins all the same, -preset minute takes about one", float64(s.parameters())/1e6, s.Steps, s.tokensOfStep(), spell(cost))
+		"-yes begins all the same, -preset minute takes about one", s.parameters()/1e6, s.Steps, s.tokensOfStep(), spell(cost))
 }
 
 // spell is a long time in words.
@@ -238,10 +244,10 @@ func (s settings) tokensOfStep() float64 {
 // cost is about how long all steps take on this machine's CPU. A step costs six products and sums a
 // parameter and token; twenty thousand million of them a second are what a core does of a small
 // model, one with another.
-func (s settings) cost(parameters int) time.Duration {
+func (s settings) cost(parameters float64) time.Duration {
 	const perCore = 20e9
 	tokens := s.tokensOfStep() * float64(s.Steps)
-	seconds := 6 * float64(parameters) * tokens / (perCore * float64(runtime.GOMAXPROCS(0)))
+	seconds := 6 * parameters * tokens / (perCore * float64(runtime.GOMAXPROCS(0)))
 	return time.Duration(min(seconds, math.MaxInt64/1e9) * 1e9)
 }
 
@@ -290,7 +296,9 @@ func (s settings) validate() error {
 		return fmt.Errorf("-warmup is %d, it needs to be less than the %d steps that the learning rate takes to decay", s.Warmup, s.decaySteps())
 	case (s.Vocab == "") != (s.Merges == ""):
 		return errors.New("only one of -vocab and -merges is given, GPT-2's tokens need both")
-	case s.BPE != 0 && s.BPE < 257:
+	case s.Batch > math.MaxInt32/s.Context:
+		return fmt.Errorf("-batch is %d and -context is %d, their product needs to be at most %d", s.Batch, s.Context, math.MaxInt32)
+	case s.BPE != 0 && s.BPE < leastBPE:
 		return fmt.Errorf("-bpe is %d, it needs to be at least 257: the bytes and a token that ends a text", s.BPE)
 	case s.BPE != 0 && s.Vocab != "":
 		return errors.New("-bpe is given with -vocab, there can be one tokenizer")

@@ -205,7 +205,7 @@ func TestSampleIgnoresNoFlag(t *testing.T) {
 // hour.
 func TestCost(t *testing.T) {
 	for preset, c := range map[string]struct {
-		parameters  int
+		parameters  float64
 		least, most time.Duration
 	}{"tiny": {1e6, time.Second, time.Hour}, "gpu": {10e6, time.Hour, 1000 * time.Hour}} {
 		s, _, err := parse([]string{"-preset", preset}, io.Discard)
