@@ -73,6 +73,7 @@ const (
 	PostNorm                      // norm(x + dropout(f(x))), as BERT and the first transformer do
 	BranchNorm                    // x + dropout(norm(f(x))), as OLMo 2 does
 	SandwichNorm                  // x + dropout(outnorm(f(norm(x)))), as Gemma 2 and 3 do
+	StreamNorm                    // norm(x) + dropout(f(norm(x))), as some BLOOMs do
 
 	// In parallel attention and MLP read the same x, and both are added to it.
 
@@ -127,7 +128,7 @@ func NewBlock(s *Scope, c BlockConfig) *Block {
 	case c.NormPlusOne && !c.RMSNorm:
 		b.failf("NormPlusOne is set, it needs RMSNorm")
 	case c.Norms < PreNorm || c.Norms >= normPlaces:
-		b.failf("norms is %d, it needs to be PreNorm, PostNorm, BranchNorm, SandwichNorm, ParallelNorm or ParallelNorms", c.Norms)
+		b.failf("norms is %d, it needs to be PreNorm, PostNorm, BranchNorm, SandwichNorm, StreamNorm, ParallelNorm or ParallelNorms", c.Norms)
 	case c.Norms.isParallel() && c.Cross:
 		b.failf("Cross is set and norms are in parallel, a context is attended to between attention and the MLP")
 	}
@@ -187,8 +188,13 @@ func (b *Block) attention(part string, a MultiHeadAttentionConfig, c BlockConfig
 // branch makes a part and what is around it.
 func (b *Block) branch(number string, c BlockConfig, part func() Layer) (r branch) {
 	norm := func(name string) Layer { return b.norm(name+number, c.NewNorm, c.norm()) }
-	if b.norms == PreNorm || b.norms == SandwichNorm || b.norms == ParallelNorms || b.norms == ParallelNorm && number == "1" {
+	switch b.norms {
+	case PreNorm, SandwichNorm, StreamNorm, ParallelNorms:
 		r.norm = norm("norm")
+	case ParallelNorm:
+		if number == "1" {
+			r.norm = norm("norm")
+		}
 	}
 	r.part = part()
 	switch b.norms {
@@ -398,6 +404,9 @@ func (b *Block) branchOf(s stream, r branch, part func(Tensor) Tensor) (x, h Ten
 	case BranchNorm:
 		x = s.joined()
 		return x, b.added(r, r.norm.Forward(part(x)))
+	case StreamNorm:
+		x = s.end(r.norm)
+		return x, b.added(r, part(x))
 	}
 	x, h = s.normed(r.norm)
 	h = part(h)

@@ -107,8 +107,8 @@ func TestConfigErrors(t *testing.T) {
 		{func(s *nn.Scope) {
 			nn.NewLanguageModel(s, nn.LanguageModelConfig{FirstPosition: 2})
 		}, "LanguageModel: first position is 2, it needs to be 0, or positive with Positions"},
-		{block(nn.BlockConfig{Norms: 6}),
-			"Block: norms is 6, it needs to be PreNorm, PostNorm, BranchNorm, SandwichNorm, ParallelNorm or ParallelNorms"},
+		{block(nn.BlockConfig{Norms: 7}),
+			"Block: norms is 7, it needs to be PreNorm, PostNorm, BranchNorm, SandwichNorm, StreamNorm, ParallelNorm or ParallelNorms"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, QKNormAll: true}),
 			"MultiHeadAttention: QKNorm and QKNormAll are set, it needs to be one of them"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, QKNormKind: 3}),

@@ -45,7 +45,7 @@ func sequence(g *gorgonia.ExprGraph, name string, shape ...int) *gorgonia.Node {
 // its context's mask hides does not matter, and with a cache the last token's vector is the same.
 func TestStackWithContext(t *testing.T) {
 	const batch, length, seen, dim = 2, 5, 7, 8
-	for _, norms := range []nn.NormPlace{nn.PreNorm, nn.PostNorm, nn.BranchNorm, nn.SandwichNorm} {
+	for _, norms := range []nn.NormPlace{nn.PreNorm, nn.PostNorm, nn.BranchNorm, nn.SandwichNorm, nn.StreamNorm} {
 		g, store := gorgonia.NewGraph(), nn.NewParameters(1)
 		causal := ops.AttentionOptions{Causal: kernels.CausalBottomRight}
 		stack := nn.NewStack(nn.NewScope(g, store).DType(tensor.Float64), nn.StackConfig{Layers: 2, Block: nn.BlockConfig{

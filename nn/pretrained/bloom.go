@@ -24,7 +24,9 @@ func bloom(c *config, _ int) *architecture {
 	b.Hidden, b.Activation, b.Epsilon, d.EmbeddingNorm = 4*b.Attention.Dim, activations["gelu_new"], c.float("layer_norm_epsilon", 1e-5), true
 	b.Attention.Options.ALiBi = slopes(b.Attention.Heads)
 	b.Attention.Options.Dropout.P, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
-	needs(c, "apply_residual_connection_post_layernorm", false)
+	if c.bool("apply_residual_connection_post_layernorm", false) {
+		b.Norms = nn.StreamNorm
+	}
 	if parts := c.size("pretraining_tp", 1); c.bool("slow_but_exact", false) && parts > 1 {
 		c.fail("field slow_but_exact is true and field pretraining_tp is %d: transformers then adds no biases of two of the linear layers, "+
 			"the first needs to be false", parts)
@@ -56,6 +58,7 @@ func falcon(c *config, context int) *architecture {
 	c.also("num_attention_heads", "n_head")
 	c.also("num_hidden_layers", "n_layer")
 	c.also("num_kv_heads", "n_head_kv")
+	c.unread("apply_residual_connection_post_layernorm") // is in the published configs
 	d := newDecoder(c, 2048, true)
 	d.names = names{body: "transformer.", head: "lm_head", tokens: "word_embeddings", norm: "ln_f", layers: "h.", groups: true, parts: bloomParts()}
 	b, a, yes := &d.Block, &d.Block.Attention, true
@@ -115,18 +118,17 @@ func mpt(c *config, _ int) *architecture {
 	}}
 	b, a := &d.Block, &d.Block.Attention
 	b.Hidden, b.Activation, b.Epsilon, a.NoBias = 4*a.Dim, activations["gelu"], c.float("layer_norm_epsilon", 1e-5), true
-	for name, value := range map[string]float64{"resid_pdrop": 0, "emb_pdrop": 0, "embedding_fraction": 1, "expansion_ratio": 4} {
+	for name, value := range map[string]float64{"embedding_fraction": 1, "expansion_ratio": 4} {
 		needs(c, name, value)
 	}
 	needs(c, "no_bias", true)
 	if c.has("logit_scale") {
 		c.fail("field logit_scale is %s, only null is supported", c.fields["logit_scale"])
 	}
-	for _, name := range []string{"init_config", "init_device", "learned_pos_emb", "norm_type", "verbose", "ffn_config"} { // no code reads them
-		c.read[name] = true
-	}
+	c.unread("emb_pdrop", "ffn_config", "init_config", "init_device", "learned_pos_emb", "norm_type", "resid_pdrop", "tokenizer_name", "verbose")
+	steepest := 8.0
 	if o := c.object("attn_config"); o != nil {
-		needs(o, "alibi_bias_max", 8.0) // the models' own code looks at it, transformers does not
+		steepest = o.positive("alibi_bias_max", steepest) // the models' own code reads it, transformers does not
 		a.Options.Scale = o.float("softmax_scale", 0)
 		a.Options.Dropout.P = o.float("attn_pdrop", 0)
 		b.Dropout = a.Options.Dropout.P
@@ -149,7 +151,7 @@ func mpt(c *config, _ int) *architecture {
 				number = 2*(i-power/2) + 1
 			}
 		}
-		a.Options.ALiBi = append(a.Options.ALiBi, math.Exp2(-8*float64(number)/float64(power)))
+		a.Options.ALiBi = append(a.Options.ALiBi, math.Exp2(-steepest*float64(number)/float64(power)))
 	}
 	return d.architecture()
 }

@@ -214,6 +214,14 @@ func (c *config) unread(names ...string) {
 	}
 }
 
+// training passes over fields by which transformers leaves out layers, or adds noise, while it
+// trains. Training here does neither.
+func (c *config) training(names ...string) {
+	for _, name := range names {
+		c.float(name, 0)
+	}
+}
+
 // causal makes sure that attention sees no later positions. A config that has is_causal as null or
 // false asks for attention that does.
 func (c *config) causal() {

@@ -108,6 +108,7 @@ func newDecoder(c *config, context int, tied bool) *decoder {
 	}
 	a.Options.Causal = kernels.CausalBottomRight
 	d.sees(c)
+	c.unread("is_decoder")
 	d.windows, d.rope = make([]int, d.Layers), make([]*ops.RoPEOptions, d.Layers)
 	return d
 }
@@ -379,7 +380,8 @@ func (d *decoder) mlp(theirs, ours string, biased bool) (links []link) {
 // normParts are the norms of a block.
 var normParts = map[nn.NormPlace][]string{
 	nn.PreNorm: {"norm1", "norm2"}, nn.PostNorm: {"norm1", "norm2"}, nn.BranchNorm: {"norm1", "norm2"},
-	nn.SandwichNorm: {"norm1", "outnorm1", "norm2", "outnorm2"}, nn.ParallelNorm: {"norm1"}, nn.ParallelNorms: {"norm1", "norm2"},
+	nn.SandwichNorm: {"norm1", "outnorm1", "norm2", "outnorm2"}, nn.StreamNorm: {"norm1", "norm2"},
+	nn.ParallelNorm: {"norm1"}, nn.ParallelNorms: {"norm1", "norm2"},
 }
 
 // norm is the tensors of a norm. Those of a maker have none.

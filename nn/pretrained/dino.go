@@ -7,13 +7,10 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 )
 
-// backbone passes over the fields that say which layers a detector would read, and refuses those of
-// training that there is no layer for.
+// backbone passes over the fields that say which layers a detector would read, and one of training.
 func (c *config) backbone() {
-	for _, name := range []string{"apply_layernorm", "layerscale_value", "out_features", "out_indices", "reshape_hidden_states", "stage_names"} {
-		c.read[name] = true
-	}
-	needs(c, "drop_path_rate", 0.0)
+	c.unread("_out_features", "_out_indices", "apply_layernorm", "layerscale_value", "out_features", "out_indices", "reshape_hidden_states", "stage_names")
+	c.training("drop_path_rate")
 }
 
 // dinov2 is DINOv2, with registers or without, alone or with a head for classes.
@@ -42,7 +39,8 @@ func dinov2(c *config, _ int) *architecture {
 	}
 	e.Block.Attention.Options.Dropout.P = c.float("attention_probs_dropout_prob", 0)
 	needs(c, "hidden_dropout_prob", 0.0)
-	needs(c, "qkv_bias", true)
+	plain := c.biasesOf(qkvBias)
+	e.Block.NewLinear = unbiased(plain...)
 	c.backbone()
 	gated := c.bool("use_swiglu_ffn", false)
 	if gated {
@@ -88,7 +86,7 @@ func dinov2(c *config, _ int) *architecture {
 		links = append(links, linear("classifier", "classifier", 2*dim, e.Heads.Classes)...)
 	}
 	return &architecture{
-		links: links, prefix: base, heads: []string{"classifier"},
+		links: withoutBiases(links, plain), prefix: base, heads: []string{"classifier"},
 		build: func(s *nn.Scope) any { return nn.NewEncoder(s, e) },
 	}
 }
@@ -116,8 +114,7 @@ func dinov3(c *config, _ int) *architecture {
 	a := nn.MultiHeadAttentionConfig{
 		Dim: dim, Heads: c.size("num_attention_heads", 6), Separate: true, NoKeyBias: !c.bool("key_bias", false), NoProjBias: !c.bool("proj_bias", true),
 	}
-	needs(c, "query_bias", true)
-	needs(c, "value_bias", true)
+	plain := c.biasesOf(map[string]string{"q": "query_bias", "v": "value_bias"})
 	if dim%(4*a.Heads) != 0 {
 		c.fail("field num_attention_heads is %d, a head needs a multiple of 4 of hidden_size, which is %d", a.Heads, dim)
 	}
@@ -127,7 +124,7 @@ func dinov3(c *config, _ int) *architecture {
 		Layers: c.layers("num_hidden_layers", 12), Patches: p, Grid: c.positive("rope_theta", 100),
 		Block: nn.BlockConfig{
 			Attention: a, Hidden: hidden, Gated: gated, MLPBias: &mlpBias, Activation: c.activation("hidden_act", "gelu"),
-			Epsilon: c.float("layer_norm_eps", 1e-5), Scales: true,
+			Epsilon: c.float("layer_norm_eps", 1e-5), Scales: true, NewLinear: unbiased(plain...),
 		},
 	}
 	c.backbone()
@@ -160,5 +157,5 @@ func dinov3(c *config, _ int) *architecture {
 		links = append(links, layerNorm(theirs+"norm2", ours+"norm2", dim)...)
 	}
 	links = append(links, layerNorm("norm", "norm", dim)...)
-	return &architecture{links: links, build: func(s *nn.Scope) any { return nn.NewEncoder(s, e) }}
+	return &architecture{links: withoutBiases(links, plain), build: func(s *nn.Scope) any { return nn.NewEncoder(s, e) }}
 }

@@ -32,12 +32,17 @@
 //     nomic_bert, with those but the last; deberta-v2, which DeBERTa-v3 is too, with all of them
 //     and padding behind its texts if they get classes; modernbert, alone or with its head for
 //     masked tokens; gemma3_text whose attention sees all tokens, as EmbeddingGemma's, and llama,
-//     mistral, qwen2 and qwen3 whose is_causal is false, as gte-Qwen2's;
+//     mistral, qwen2 and qwen3 whose is_causal is false, as gte-Qwen2's; a layer with a window then
+//     reaches as far on either side;
 //   - encoders of images: vit, with a pooler or the head for classes; dinov2, with registers or
 //     without; dinov3_vit;
 //   - clip and siglip, of texts and images, which [Model.Contrastive] makes;
 //   - t5, mt5, bart, marian and whisper, which read a text or the spectra of a sound and write a
 //     text: [Model.EncoderDecoder] makes them, and Read of a decoder gives them a source.
+//
+// Where a config asks for it, transformers leaves out layers or adds noise while it trains:
+// layerdrop, drop_path_rate, router_jitter_noise, apply_spec_augment. Training here does not.
+// An MPT's slopes go by alibi_bias_max, as in its authors' code, which transformers passes over.
 //
 // RoPE is scaled as the config says: linear, dynamic (up to the length of the training), llama3,
 // yarn or longrope.

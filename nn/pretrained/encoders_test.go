@@ -43,7 +43,9 @@ var encoders = []string{
 	"modernbert-untied-masked",
 	"gemma3-both",
 	"llama-both",
+	"mistral-both",
 	"qwen2-both",
+	"qwen3-both",
 	"nomic",
 	"nomic-masked",
 	"nomic-classes",
@@ -56,7 +58,7 @@ var encoders = []string{
 	"deberta-questions",
 }
 
-var visions = []string{"vit", "vit-classes", "dinov2", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated"}
+var visions = []string{"vit", "vit-classes", "vit-plain", "dinov2", "dinov2-plain", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated", "dinov3-plain"}
 
 var pairs = []string{"clip", "clip-old", "siglip"}
 

@@ -216,7 +216,7 @@ func mixtral(c *config, context int) *architecture {
 	d.names = llamaNames(expertNames(map[string]string{
 		"mlp.router": "block_sparse_moe.gate", "mlp.experts": "block_sparse_moe.experts", "expert.gate": "w1", "expert.up": "w3", "expert.down": "w2",
 	}))
-	needs(c, "router_jitter_noise", 0.0)
+	c.training("router_jitter_noise")
 	m := readExperts(c, d, "intermediate_size", "num_local_experts", 2)
 	d.balance(c, 0.001)
 	m.Router.Normalize = true

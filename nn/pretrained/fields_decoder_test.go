@@ -272,7 +272,7 @@ func init() {
 			{"intermediate_size", `28`, works, ""},
 			{"attention_probs_dropout_prob", `0.5`, idle, ""}, // older names, which transformers does not look at
 			{"hidden_dropout_prob", `0.5`, idle, ""},
-			{"is_decoder", `true`, refused, ""},
+			{"is_decoder", `true`, idle, ""},
 			{"layer_norm_eps", `0.1`, works, ""},
 			{"num_key_value_heads", `1`, refused, ""},
 			{"rotary_emb_base", `10`, works, `{"rope_parameters": null, "rotary_pct": 0.67}`},
@@ -300,6 +300,7 @@ func init() {
 		"falcon": slices.Concat(turningFields, bloomNames, []configField{
 			{"activation", `"silu"`, works, ""},
 			{"alibi", `true`, works, ""},
+			{"apply_residual_connection_post_layernorm", `true`, idle, ""}, // transformers does not look at it
 			{"attention_dropout", `0.5`, works, ""},
 			{"bias", `true`, works, ""},
 			{"ffn_hidden_size", `28`, works, ""},
@@ -321,7 +322,7 @@ func init() {
 			{"rope_theta", `10`, idle, ""},
 		},
 		"bloom": slices.Concat(shapeFields, bloomNames, []configField{
-			{"apply_residual_connection_post_layernorm", `true`, refused, ""},
+			{"apply_residual_connection_post_layernorm", `true`, works, ""},
 			{"attention_dropout", `0.5`, works, ""},
 			{"hidden_dropout", `0.5`, works, ""},
 			{"hidden_size", `48`, works, ""},
@@ -347,13 +348,15 @@ func init() {
 			{"hidden_size", `48`, works, `{"word_embed_proj_dim": null}`},
 			{"init_std", `1`, idle, ""}, // of weights that are not loaded
 			{"layer_norm_elementwise_affine", `false`, works, ""},
-			{"layerdrop", `0.5`, refused, ""},
+			{"layerdrop", `0.5`, idle, ""}, // of training
+			{"layerdrop", `-1`, refused, ""},
 			{"tie_word_embeddings", `false`, works, ""},
 			{"word_embed_proj_dim", `12`, works, ""},
 		}),
 		"mpt": slices.Concat(shapeFields, []configField{
 			{"attn_config", `{"alibi": false}`, refused, ""},
-			{"attn_config", `{"alibi_bias_max": 16}`, refused, ""},
+			{"attn_config", `{"alibi_bias_max": 16}`, works, ""},
+			{"attn_config", `{"alibi_bias_max": 0}`, refused, ""},
 			{"attn_config", `{"attn_impl": "triton"}`, idle, ""},
 			{"attn_config", `{"attn_pdrop": 0.5}`, works, ""},
 			{"attn_config", `{"attn_type": "multiquery_attention"}`, refused, ""},
@@ -364,19 +367,19 @@ func init() {
 			{"attn_config", `{"qk_ln": true}`, refused, ""},
 			{"attn_config", `{"softmax_scale": 1}`, works, ""},
 			{"d_model", `48`, works, ""},
-			{"emb_pdrop", `0.5`, refused, ""},
+			{"emb_pdrop", `0.5`, idle, ""}, // transformers does not look at it
 			{"embedding_fraction", `0.5`, refused, ""},
 			{"expansion_ratio", `2`, refused, ""},
 			{"init_device", `"meta"`, idle, ""},
 			{"layer_norm_epsilon", `0.1`, works, ""},
-			{"learned_pos_emb", `false`, idle, ""}, // transformers does not look at it
+			{"learned_pos_emb", `false`, idle, ""}, // nor at this
 			{"logit_scale", `2`, refused, ""},
 			{"max_seq_len", `2`, works, ""},
 			{"n_heads", `4`, works, ""},
 			{"n_layers", `1`, works, ""},
 			{"no_bias", `false`, refused, ""},
 			{"norm_type", `"layernorm"`, idle, ""},
-			{"resid_pdrop", `0.5`, refused, ""},
+			{"resid_pdrop", `0.5`, idle, ""}, // nor at this
 			{"tie_word_embeddings", `false`, works, ""},
 		}),
 	} {

@@ -62,7 +62,7 @@ func init() {
 		"mixtral": slices.Concat(expertFields, []configField{
 			{"attention_bias", `true`, refused, ""},
 			{"num_local_experts", `4`, works, ""},
-			{"router_jitter_noise", `0.5`, refused, ""},
+			{"router_jitter_noise", `0.5`, idle, ""}, // of training
 			{"sliding_window", `2`, works, ""},
 		}),
 		"glm4_moe": slices.Concat(without(expertFields, "partial_rotary_factor", "max_position_embeddings"), []configField{

@@ -422,9 +422,9 @@ var configFields = map[string][]configField{
 		{"num_labels", `5`, works, ""},
 		{"patch_size", `2`, works, ""},
 		{"patch_size", `[4, 2]`, refused, ""},
-		{"pooler_act", `"relu"`, refused, ""},
-		{"pooler_output_size", `12`, refused, ""},
-		{"qkv_bias", `false`, refused, ""},
+		{"pooler_act", `"relu"`, idle, ""}, // of a pooler
+		{"pooler_output_size", `12`, idle, ""},
+		{"qkv_bias", `false`, works, ""},
 	},
 }
 

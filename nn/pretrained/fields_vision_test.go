@@ -12,7 +12,7 @@ import (
 // what both have.
 var backboneFields = []configField{
 	{"apply_layernorm", `false`, idle, ""},
-	{"drop_path_rate", `0.1`, refused, ""},
+	{"drop_path_rate", `0.1`, idle, ""}, // of training
 	{"hidden_act", `"gelu_new"`, works, `{"use_swiglu_ffn": false}`},
 	{"hidden_act", `"mish"`, refused, ""},
 	{"hidden_size", `48`, works, ""},
@@ -36,7 +36,7 @@ var dinov2Fields = slices.Concat(backboneFields, []configField{
 	{"hidden_dropout_prob", `0.5`, refused, ""},
 	{"image_size", `16`, works, ""},
 	{"mlp_ratio", `3`, works, ""},
-	{"qkv_bias", `false`, refused, ""},
+	{"qkv_bias", `false`, works, ""},
 })
 
 // sideFields are those of either tower of CLIP and SigLIP.
@@ -150,9 +150,9 @@ func init() {
 		{"pos_embed_rescale", `3`, idle, ""},
 		{"pos_embed_shift", `2`, idle, ""},
 		{"proj_bias", `false`, works, ""},
-		{"query_bias", `false`, refused, ""},
+		{"query_bias", `false`, works, ""},
 		{"rope_theta", `100`, works, ""},
 		{"use_gated_mlp", `true`, works, ""},
-		{"value_bias", `false`, refused, ""},
+		{"value_bias", `false`, works, ""},
 	})
 }

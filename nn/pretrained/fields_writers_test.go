@@ -26,12 +26,12 @@ var fairseqFields = slices.Concat(writerFields, []configField{
 	{"bos_token_id", `3`, idle, ""},
 	{"decoder_attention_heads", `2`, works, ""},
 	{"decoder_ffn_dim", `20`, works, ""},
-	{"decoder_layerdrop", `0.5`, refused, ""},
+	{"decoder_layerdrop", `0.5`, idle, ""}, // of training
 	{"decoder_layers", `1`, works, ""},
 	{"dropout", `0.5`, works, ""},
 	{"encoder_attention_heads", `2`, works, ""},
 	{"encoder_ffn_dim", `28`, works, ""},
-	{"encoder_layerdrop", `0.5`, refused, ""},
+	{"encoder_layerdrop", `0.5`, idle, ""}, // of training
 	{"encoder_layers", `1`, works, ""},
 	{"forced_eos_token_id", `3`, idle, ""},
 	{"init_std", `2`, idle, ""},
@@ -49,7 +49,8 @@ func init() {
 		{"dense_act_fn", `"mish"`, refused, ""},
 		{"dropout_rate", `0.5`, works, ""},
 		{"feed_forward_proj", `"gated-silu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
-		{"feed_forward_proj", `"gelu"`, refused, ""},
+		{"feed_forward_proj", `"gelu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
+		{"feed_forward_proj", `"gated-gelu-new"`, refused, ""},
 		{"initializer_factor", `2`, idle, ""},
 		{"is_gated_act", `true`, works, ""},
 		{"layer_norm_epsilon", `0.1`, works, ""},
@@ -78,7 +79,7 @@ func init() {
 		{"static_position_embeddings", `false`, refused, ""},
 	})
 	configFields["whisper"] = slices.Concat(fairseqFields, []configField{
-		{"apply_spec_augment", `true`, refused, ""},
+		{"apply_spec_augment", `true`, idle, ""},   // of training
 		{"begin_suppress_tokens", `[3]`, idle, ""}, // of writing
 		{"classifier_proj_size", `3`, idle, ""},
 		{"forced_decoder_ids", `[[1, 3]]`, idle, ""},
@@ -98,7 +99,8 @@ func init() {
 	})
 	configFields["mt5"] = slices.Concat(without(configFields["t5"], "feed_forward_proj", "is_gated_act", "scale_decoder_outputs", "tie_word_embeddings"), []configField{
 		{"feed_forward_proj", `"relu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
-		{"feed_forward_proj", `"gelu"`, refused, ""},
+		{"feed_forward_proj", `"gelu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
+		{"feed_forward_proj", `"gated-gelu-new"`, refused, ""},
 		{"is_gated_act", `false`, works, ""},
 		{"scale_decoder_outputs", `true`, idle, ""}, // transformers does not look at it
 		{"tie_word_embeddings", `false`, idle, ""},  // the files say it

@@ -84,7 +84,7 @@ func gemma3(c *config, context int) *architecture {
 	d.turnByType(full, local)
 	a := d.architecture()
 	if both {
-		d.encodeGemma(c, a, window)
+		d.encodeGemma(c, a)
 	}
 	return a
 }

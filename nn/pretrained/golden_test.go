@@ -30,6 +30,7 @@ var update = flag.Bool("update", false, "write the models to testdata/written, f
 var languageModels = []string{
 	"arcee",
 	"bloom",
+	"bloom-streams",
 	"cohere",
 	"cohere-norms",
 	"cohere2",
@@ -64,6 +65,7 @@ var languageModels = []string{
 	"mixtral-gelu",
 	"mpt",
 	"mpt-clip",
+	"mpt-steep",
 	"olmo",
 	"olmo-clip",
 	"olmo2",

@@ -30,7 +30,7 @@ func gptNeo(c *config, _ int) *architecture {
 	b.Activation, b.Epsilon, d.Positions = c.activation("activation_function", "gelu_new"), c.float("layer_norm_epsilon", 1e-5), true
 	b.Attention.Options.Scale, b.Attention.Options.Dropout.P = 1, c.float("attention_dropout", 0)
 	b.Dropout, d.Dropout = c.float("resid_dropout", 0), c.float("embed_dropout", 0)
-	b.NewLinear, d.plainQKV = plainQKV, true
+	b.NewLinear, d.plainQKV = unbiased("q", "k", "v"), true
 	window := c.size("window_size", 256)
 	for i, kind := range c.turns(d.Layers) {
 		switch kind {
@@ -47,11 +47,33 @@ func gptNeo(c *config, _ int) *architecture {
 	return a
 }
 
-// plainQKV makes linear layers, those of queries, keys and values without biases.
-func plainQKV(s *nn.Scope, c nn.LinearConfig) nn.Layer {
-	parts := strings.Split(s.Name(), ".")
-	c.NoBias = c.NoBias || slices.Contains([]string{"q", "k", "v"}, parts[len(parts)-1])
-	return nn.NewLinear(s, c)
+// unbiased makes linear layers, some parts without biases. It is nil for none.
+func unbiased(plain ...string) nn.Maker[nn.LinearConfig] {
+	if plain == nil {
+		return nil
+	}
+	return func(s *nn.Scope, c nn.LinearConfig) nn.Layer {
+		parts := strings.Split(s.Name(), ".")
+		c.NoBias = c.NoBias || slices.Contains(plain, parts[len(parts)-1])
+		return nn.NewLinear(s, c)
+	}
+}
+
+// withoutBiases leaves out the links to biases of some parts of attention.
+func withoutBiases(links []link, plain []string) []link {
+	return slices.DeleteFunc(links, func(l link) bool {
+		return slices.ContainsFunc(plain, func(part string) bool { return strings.HasSuffix(l.parts[0].ours, ".attn."+part+".bias") })
+	})
+}
+
+// biasesOf reads which of queries, keys and values have no bias, by a field for each.
+func (c *config) biasesOf(fields map[string]string) (plain []string) {
+	for part, name := range fields {
+		if !c.bool(name, true) {
+			plain = append(plain, part)
+		}
+	}
+	return plain
 }
 
 // turns reads the layers' types: lists of types, each with how often it is repeated.

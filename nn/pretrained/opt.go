@@ -27,9 +27,8 @@ func opt(c *config, _ int) *architecture {
 	if !c.bool("layer_norm_elementwise_affine", true) {
 		b.NewNorm = func(*nn.Scope, nn.NormConfig) nn.Layer { return nn.LayerFunc(nn.Tensor.LayerNorm) }
 	}
-	needs(c, "layerdrop", 0.0)
-	c.read["activation_dropout"] = true // is in the published configs, for no one to read
-	c.read["init_std"] = true           // of weights that are not loaded
+	c.training("layerdrop")
+	c.unread("activation_dropout", "init_std") // for no one to read, and of weights that are not loaded
 	a := d.architecture()
 	a.prefix = "model."
 	return a

@@ -90,6 +90,7 @@ func (c *config) scaled(kind string, o ops.RoPEOptions, p *ropeProblem) ops.RoPE
 	var err error
 	switch kind {
 	case "default", "":
+		c.unread("factor") // means nothing without another type
 	case "dynamic":
 		// Up to the length of the training it is the default.
 		c.positive("factor", 1)

@@ -3,6 +3,7 @@ package pretrained
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
@@ -70,19 +71,16 @@ func readT5(c *config, context int, usual usualT5) *architecture {
 		Hidden:    hidden, RMSNorm: true, Epsilon: c.float("layer_norm_epsilon", 1e-6), Dropout: dropout, MLPDropout: dropout,
 	}
 	block.Attention.Options.Scale, block.Attention.Options.Dropout.P = 1, dropout
-	proj, activation := c.string("feed_forward_proj", usual.proj), ""
-	switch proj {
-	case "relu":
-		activation = "relu"
-	case "gated-gelu":
+	proj := c.string("feed_forward_proj", usual.proj)
+	activation, gated := strings.CutPrefix(proj, "gated-")
+	if proj == "gated-gelu" {
 		activation = "gelu_new"
-	case "gated-silu":
-		activation = "silu"
-	default:
-		c.fail("field feed_forward_proj is %q, it needs to be relu, gated-gelu or gated-silu", proj)
+	}
+	if _, known := activations[activation]; !known {
+		c.fail("field feed_forward_proj is %q, it needs to be an activation, with or without gated- before it", proj)
 	}
 	// What is said beside it is stronger.
-	block.Gated, block.Activation = c.bool("is_gated_act", proj != "relu"), c.activation("dense_act_fn", activation)
+	block.Gated, block.Activation = c.bool("is_gated_act", gated), c.activation("dense_act_fn", activation)
 	c.read["initializer_factor"] = true // of weights that are not loaded
 	layers := c.layers("num_layers", usual.layers)
 	distances := &nn.DistanceConfig{Buckets: c.size("relative_attention_num_buckets", 32), Farthest: c.size("relative_attention_max_distance", 128)}
@@ -170,7 +168,7 @@ func (c *config) fairseq(class string, layers, heads, hidden, dim int) *sides {
 			Hidden:    c.size(side+"_ffn_dim", hidden), Activation: c.activation("activation_function", "gelu"), Norms: nn.PostNorm, Dropout: dropout, MLPDropout: inner,
 		}
 		b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
-		needs(c, side+"_layerdrop", 0.0)
+		c.training(side + "_layerdrop")
 		return b
 	}
 	scale := 0.0
@@ -276,9 +274,8 @@ func marian(c *config, _ int) *architecture {
 // whisper reads sounds. transformers does not train the positions of its encoder.
 func whisper(c *config, _ int) *architecture {
 	s := c.fairseq("WhisperForConditionalGeneration", 4, 6, 1536, 384)
-	needs(c, "apply_spec_augment", false)
 	for _, name := range []string{
-		"classifier_proj_size", "forced_decoder_ids", "mask_feature_length", "mask_feature_min_masks", "mask_feature_prob", "mask_time_length",
+		"apply_spec_augment", "classifier_proj_size", "forced_decoder_ids", "mask_feature_length", "mask_feature_min_masks", "mask_feature_prob", "mask_time_length",
 		"mask_time_min_masks", "mask_time_prob", "median_filter_width", "use_weighted_layer_sum",
 	} {
 		c.read[name] = true // of spectra that are masked while it trains, of classes, or of writing

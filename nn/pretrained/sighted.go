@@ -29,24 +29,23 @@ func (d *decoder) sees(c *config) {
 
 // encoder makes an encoder of the decoder.
 func (d *decoder) encoder(a *architecture) *architecture {
-	if slices.ContainsFunc(d.windows, func(window int) bool { return window > 0 }) {
-		d.both.fail("field is_causal is %s, and layers have a window, it needs to be true then", d.both.fields["is_causal"])
-	}
 	if given := d.both.strings("architectures"); len(given) > 0 && strings.HasSuffix(given[0], bare) {
 		a.trim()
 	}
-	d.encode(a, 0)
+	d.encode(a, func(window int) int { return window })
 	return a
 }
 
-// encode makes an encoder without a head of the decoder. Half of a window lies on either side.
-func (d *decoder) encode(a *architecture, window int) {
+// encode makes an encoder without a head of the decoder. With reach, a layer that has a window sees
+// as far on either side.
+func (d *decoder) encode(a *architecture, reach func(window int) int) {
 	change := d.Change
 	d.Change = func(i int, b *nn.BlockConfig) {
 		change(i, b)
 		b.Attention.Options.Causal = kernels.NotCausal
 		if b.Attention.Options.Window != nil {
-			b.Attention.Options.Window = &kernels.Window{Left: window / 2, Right: window / 2}
+			far := reach(d.windows[i])
+			b.Attention.Options.Window = &kernels.Window{Left: far, Right: far}
 		}
 	}
 	e := nn.EncoderConfig{
@@ -69,7 +68,7 @@ func (a *architecture) trim() {
 
 // encodeGemma makes an encoder of a Gemma 3 whose tokens see those behind them too, as
 // EmbeddingGemma's.
-func (d *decoder) encodeGemma(c *config, a *architecture, window int) {
+func (d *decoder) encodeGemma(c *config, a *architecture) {
 	if given := c.strings("architectures"); len(given) > 0 && given[0] != "Gemma3TextModel" {
 		c.fail("field use_bidirectional_attention is true and field architectures is %q, it needs to be Gemma3TextModel", given[0])
 	}
@@ -77,5 +76,5 @@ func (d *decoder) encodeGemma(c *config, a *architecture, window int) {
 		c.fail("field tie_word_embeddings is false, a model whose attention sees all tokens has no head")
 	}
 	a.trim()
-	d.encode(a, window)
+	d.encode(a, func(window int) int { return window / 2 })
 }

@@ -6,6 +6,9 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 )
 
+// qkvBias is the field by which queries, keys and values may have no biases.
+var qkvBias = map[string]string{"q": "qkv_bias", "k": "qkv_bias", "v": "qkv_bias"}
+
 // vit is ViT, alone or with a head for classes.
 func vit(c *config, _ int) *architecture {
 	size := c.size("image_size", 224)
@@ -18,16 +21,17 @@ func vit(c *config, _ int) *architecture {
 	c.patches(p)
 	config.Patch = p.Patch
 	attention := c.float("attention_probs_dropout_prob", 0)
+	plain := c.biasesOf(qkvBias)
 	config.Block = func(_ int, b *nn.BlockConfig) {
-		b.Attention.Separate, b.Attention.Options.Dropout.P = true, attention
+		b.Attention.Separate, b.Attention.Options.Dropout.P, b.NewLinear = true, attention, unbiased(plain...)
 	}
-	needs(c, "qkv_bias", true)
-	needs(c, "pooler_act", "tanh")
-	needs(c, "pooler_output_size", config.Dim)
 	c.read["encoder_stride"] = true // of a decoder of masked images
 	kind := c.ending(bare, "ForImageClassification")
-	config.Pooler = kind == bare
-	if !config.Pooler {
+	if config.Pooler = kind == bare; config.Pooler {
+		needs(c, "pooler_act", "tanh")
+		needs(c, "pooler_output_size", config.Dim)
+	} else {
+		c.unread("pooler_act", "pooler_output_size")
 		config.Classes = c.classes()
 	}
 
@@ -59,7 +63,7 @@ func vit(c *config, _ int) *architecture {
 		links = append(links, linear("classifier", "classifier", d, config.Classes)...)
 	}
 	return &architecture{
-		links: links, prefix: base, heads: []string{"classifier"},
+		links: withoutBiases(links, plain), prefix: base, heads: []string{"classifier"},
 		build: func(s *nn.Scope) any { return nn.NewViT(s, config) },
 	}
 }

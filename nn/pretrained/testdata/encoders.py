@@ -91,6 +91,10 @@ sighted = dict(
     is_causal=False)
 texts["qwen2-both"] = lambda: tf.Qwen2Model(tf.Qwen2Config(**sighted))
 texts["llama-both"] = lambda: tf.LlamaModel(tf.LlamaConfig(**sighted, attention_bias=True))
+slides = dict(sighted, sliding_window=2)
+texts["mistral-both"] = lambda: tf.MistralModel(tf.MistralConfig(**slides, head_dim=8))
+texts["qwen3-both"] = lambda: tf.Qwen3Model(tf.Qwen3Config(
+    **slides, head_dim=8, use_sliding_window=True, layer_types=["full_attention", "sliding_attention"]))
 # Decoders with a head for classes, whose padding is id 1.
 causal = dict(
     common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
@@ -117,6 +121,10 @@ images = {
     "vit-classes": lambda: tf.ViTForImageClassification(tf.ViTConfig(**pictures, num_labels=3)),
     "dinov2": lambda: tf.Dinov2Model(tf.Dinov2Config(**dict(seen, image_size=12), mlp_ratio=2, layerscale_value=0.5)),
     "dinov2-classes": lambda: tf.Dinov2ForImageClassification(tf.Dinov2Config(**seen, use_swiglu_ffn=True, use_mask_token=False, num_labels=3)),
+    "vit-plain": lambda: tf.ViTModel(tf.ViTConfig(**pictures, qkv_bias=False)),
+    "dinov2-plain": lambda: tf.Dinov2Model(tf.Dinov2Config(**dict(seen, image_size=12), mlp_ratio=2, qkv_bias=False)),
+    "dinov3-plain": lambda: tf.DINOv3ViTModel(tf.DINOv3ViTConfig(
+        **dict(pictures, num_attention_heads=3), num_register_tokens=1, query_bias=False, value_bias=False)),
     "dinov2-registers": lambda: tf.Dinov2WithRegistersModel(tf.Dinov2WithRegistersConfig(**dict(seen, image_size=12), mlp_ratio=2, num_register_tokens=3)),
     "dinov3": lambda: tf.DINOv3ViTModel(tf.DINOv3ViTConfig(**dict(pictures, num_attention_heads=3, image_size=16), num_register_tokens=2, rope_theta=10.0)),
     "dinov3-gated": lambda: tf.DINOv3ViTModel(tf.DINOv3ViTConfig(

@@ -28,8 +28,8 @@ models = [
     "albert-classes", "albert-masked", "bert-classes", "bert-untied-masked", "roberta-classes", "roberta-masked", "xlm-roberta", "camembert-tokens", "distilbert-classes",
     "electra-classes", "electra-masked", "electra-untied-masked",
     "mpnet-classes", "modernbert", "modernbert-masked", "modernbert-untied-masked", "nomic-classes", "deberta-classes", "deberta-masked",
-    "gemma3-both", "llama-both", "qwen2-both",
-    "vit-classes", "dinov2", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated", "clip", "siglip",
+    "gemma3-both", "llama-both", "mistral-both", "qwen2-both",
+    "vit-classes", "vit-plain", "dinov2", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated", "clip", "siglip",
 ]
 # Every config has these; what they are is in the tests.
 common = {f.name for f in dataclasses.fields(tf.PreTrainedConfig)} - {"is_encoder_decoder"} | {"_name_or_path", "model_type", "output_attentions"}

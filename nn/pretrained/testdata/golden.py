@@ -19,6 +19,10 @@ import transformers as tf
 torch.set_num_threads(1)
 here = pathlib.Path(__file__).parent
 
+# transformers passes over this field, which the code that MPTs are published with reads: so does what is computed here.
+slopes = tf.models.mpt.modeling_mpt.build_mpt_alibi_tensor
+tf.MptModel.build_mpt_alibi_tensor = lambda model, heads, length, device=None: slopes(heads, length, model.config.attn_config.alibi_bias_max, device)
+
 tokens = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [11, 23, 17, 0, 42, 8, 30, 2, 1, 7, 19]]
 small = dict(
     vocab_size=48, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
@@ -149,6 +153,11 @@ models |= {
     "arcee": lambda: tf.ArceeForCausalLM(tf.ArceeConfig(**grouped, mlp_bias=True)),
     "ernie4_5": lambda: tf.Ernie4_5ForCausalLM(tf.Ernie4_5Config(**grouped, head_dim=8, use_bias=True)),
     "seed_oss": lambda: tf.SeedOssForCausalLM(tf.SeedOssConfig(**grouped, head_dim=8)),
+    "bloom-streams": lambda: tf.BloomForCausalLM(tf.BloomConfig(
+        vocab_size=48, hidden_size=24, n_layer=2, n_head=6, bos_token_id=1, eos_token_id=2, initializer_range=0.3,
+        apply_residual_connection_post_layernorm=True)),
+    "mpt-steep": lambda: tf.MptForCausalLM(tf.MptConfig(
+        vocab_size=48, d_model=24, n_layers=2, n_heads=6, max_seq_len=32, initializer_range=0.3, attn_config=dict(alibi_bias_max=16))),
 }
 
 

@@ -24,7 +24,7 @@ LONGEST, STEPS, LENGTHS, CLEAR = 128, 100, (5, 9), 1e-4
 lengths = {  # what the configs call it
     "gpt2": dict(n_positions=LONGEST), "gpt2-untied": dict(n_positions=LONGEST), "mpt-clip": dict(max_seq_len=LONGEST),
     "gpt_bigcode": dict(n_positions=LONGEST), "gpt_bigcode-heads": dict(n_positions=LONGEST), "gptj": dict(n_positions=LONGEST),
-    "bloom": {}, "mpt": dict(max_seq_len=LONGEST),
+    "bloom": {}, "bloom-streams": {}, "mpt": dict(max_seq_len=LONGEST), "mpt-steep": dict(max_seq_len=LONGEST),
     "phi3": dict(max_position_embeddings=LONGEST, original_max_position_embeddings=LONGEST),
     "llama-longrope": dict(max_position_embeddings=2 * LONGEST, rope_parameters=dict(
         rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.2], long_factor=[2.0, 3.0, 4.0], original_max_position_embeddings=LONGEST)),
