@@ -191,35 +191,31 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 }
 
 // thoughts are the names under which messages hold what was thought before an answer. Templates
-// look for the first two, so a message that has one of them has these.
+// look for the first two, so a message that has one of them has these: thinking, which keeps its own
+// value, comes before all others.
 var thoughts = []string{"reasoning_content", "thinking", "reasoning"}
 
 // variable is the message as a template sees it.
 func (m Message) variable() jinja.Object {
 	o := m.pairs()
+	index := func(name string) int { return slices.IndexFunc(o, func(p jinja.Pair) bool { return p.Name == name }) }
 	for _, name := range thoughts {
-		i := slices.IndexFunc(o, func(p jinja.Pair) bool { return p.Name == name && !isNull(p.Value) })
-		if i < 0 {
+		i := index(name)
+		if i < 0 || isNull(o[i].Value) {
 			continue
 		}
 		thought := o[i].Value
-		o = set(o, thoughts[0], thought, false)
-		return set(o, thoughts[1], thought, true)
-	}
-	return o
-}
-
-// set sets a name of an object. One that is missing comes first, if so, or last; one that is there
-// keeps its place, and its value as well where it is to come first.
-func set(o jinja.Object, name string, value any, first bool) jinja.Object {
-	i := slices.IndexFunc(o, func(p jinja.Pair) bool { return p.Name == name })
-	switch {
-	case i >= 0 && !first:
-		o[i].Value = value
-	case i < 0 && first:
-		return append(jinja.Object{{Name: name, Value: value}}, o...)
-	case i < 0:
-		return append(o, jinja.Pair{Name: name, Value: value})
+		first := jinja.Pair{Name: thoughts[1], Value: thought}
+		if i := index(thoughts[1]); i >= 0 {
+			first = o[i]
+			o = slices.Delete(o, i, i+1)
+		}
+		if i := index(thoughts[0]); i >= 0 {
+			o[i].Value = thought
+		} else {
+			o = append(o, jinja.Pair{Name: thoughts[0], Value: thought})
+		}
+		return slices.Insert(o, 0, first)
 	}
 	return o
 }

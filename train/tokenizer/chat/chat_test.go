@@ -115,6 +115,10 @@ func TestVariables(t *testing.T) {
 		{"{{ tools | tojson }}", read, tools, string(tools)},
 		{"{{ messages[0] }}", chat.Message{Role: "a", Content: 5.0, Fields: map[string]any{"reasoning": "r"}}, nil,
 			"{'thinking': 'r', 'role': 'a', 'content': 5, 'reasoning': 'r', 'reasoning_content': 'r'}"},
+		{"{{ messages[0] }}", chat.Message{Role: "a", Fields: map[string]any{"reasoning": "r", "thinking": nil}}, nil,
+			"{'thinking': None, 'role': 'a', 'content': None, 'reasoning': 'r', 'reasoning_content': 'r'}"},
+		{"{{ messages[0] }}", chat.Message{Role: "a", Fields: map[string]any{"thinking": "t"}}, nil,
+			"{'thinking': 't', 'role': 'a', 'content': None, 'reasoning_content': 't'}"},
 		{"{{ messages[0].content }}", chat.Message{Content: "a\xffb"}, nil, "a\ufffdb"},
 	} {
 		template, err := chat.New(c.template, nil)
