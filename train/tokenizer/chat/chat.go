@@ -191,8 +191,8 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 }
 
 // thoughts are the names under which messages hold what was thought before an answer. Templates
-// look for the first two, so a message that has one of them has these: thinking, which keeps its own
-// value, comes before all others.
+// look for the first two, so a message that has one of them has these. The second keeps its value,
+// and comes before all other fields.
 var thoughts = []string{"reasoning_content", "thinking", "reasoning"}
 
 // variable is the message as a template sees it.
