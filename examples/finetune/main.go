@@ -19,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -30,6 +31,7 @@ import (
 	"github.com/stheno-ml/stheno/nn/pretrained"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/watch"
 	"github.com/stheno-ml/stheno/train/watch/page"
@@ -48,7 +50,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := finetune(ctx, s, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "finetune:", err)
+		fmt.Fprintln(os.Stderr, "finetune:", cli.Failure(err))
 		os.Exit(1)
 	}
 }
@@ -84,7 +86,8 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer closeFolders()
+	started := false
+	defer func() { closeFolders(started) }()
 
 	before, err := newAuthor(model, corpus, s)
 	if err != nil {
@@ -108,9 +111,10 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	defer loop.Close()
-	if err := resume(loop, s, out); err != nil {
+	if err := resume(loop, folders, s, out); err != nil {
 		return err
 	}
+	started = true
 	fmt.Fprintln(out, cli.Wrap(fmt.Sprintf("%s, of which %d numbers are trained, learns %d documents in %d rows of %d tokens; %d validate. It all goes to %s.",
 		s.Model, nn.Count(loop.Parameters()), len(corpus.training), batches.Count(), s.Context, len(corpus.validation), s.out), cli.Columns()))
 	if !s.resume {
@@ -119,22 +123,34 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		}
 	}
 	end, err := loop.Run(ctx)
-	if err == nil {
-		err = drawLosses(s.out)
-	}
 	if err != nil {
+		s.sayGoOn(err, out)
 		return err
 	}
 	if end.Cancelled {
+		if err := drawLosses(s.out); err != nil {
+			return err
+		}
 		fmt.Fprintf(out, "Stopped after step %d. To go on: go run ./examples/finetune -resume -out %s\n", end.Done, s.out)
 		return nil
 	}
 	return finish(ctx, s, model, corpus, out)
 }
 
+// sayGoOn says how a run goes on whose files could not be written.
+func (s settings) sayGoOn(err error, out io.Writer) {
+	if cli.IsOfFiles(err) && s.hasCheckpoints() {
+		fmt.Fprintf(out, "When that is mended, to go on from the newest checkpoint: go run ./examples/finetune -resume -out %s\n", s.out)
+	}
+}
+
 // finish saves what was learnt and shows what the model writes now.
 func finish(ctx context.Context, s settings, model *pretrained.Model, corpus *corpus, out io.Writer) error {
 	if err := save(model, s, out); err != nil {
+		s.sayGoOn(err, out)
+		return err
+	}
+	if err := drawLosses(s.out); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "The losses are in %s.\n", filepath.Join(s.out, "loss.png"))
@@ -169,7 +185,7 @@ func load(ctx context.Context, s *settings, place *train.Place) (*pretrained.Mod
 		err = s.fitContext(folder)
 	}
 	if err != nil && !strings.HasPrefix(s.Model, "hub:") {
-		if _, there := os.Stat(filepath.Join(s.Model, "config.json")); there != nil {
+		if _, there := os.Stat(filepath.Join(s.Model, "config.json")); errors.Is(there, fs.ErrNotExist) || errors.Is(there, syscall.ENOTDIR) {
 			return nil, fmt.Errorf("-model is %s, which is no model's folder: it needs a config.json; hub:OWNER/NAME is a model on the hub", s.Model)
 		}
 	}
@@ -191,8 +207,8 @@ func load(ctx context.Context, s *settings, place *train.Place) (*pretrained.Mod
 	return model, model.AddLoRA(l)
 }
 
-// resume goes on from the newest checkpoint, if it is to.
-func resume(loop *train.Loop, s settings, out io.Writer) error {
+// resume goes on from the newest checkpoint, or the best where there is no other, if it is to.
+func resume(loop *train.Loop, folder *checkpoint.Folder, s settings, out io.Writer) error {
 	if !s.resume {
 		return nil
 	}
@@ -200,7 +216,14 @@ func resume(loop *train.Loop, s settings, out io.Writer) error {
 	for _, damaged := range refused {
 		fmt.Fprintln(out, "Passed over:", damaged)
 	}
-	return err
+	if !errors.Is(err, checkpoint.ErrNone) {
+		return err
+	}
+	best, _, err := folder.Best()
+	if err != nil {
+		return err
+	}
+	return loop.ResumeFrom(best)
 }
 
 // types says what the model computes in: by default float32 on a CPU and bfloat16 on a GPU. Weights

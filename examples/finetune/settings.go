@@ -159,17 +159,17 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	return s, s.absolute()
 }
 
-// openCheckpoints opens the folders of checkpoints in -out. Nothing stays of a run that never
+// openCheckpoints opens the folders of checkpoints in -out. Nothing stays of a new run that never
 // started once they are closed.
-func (s settings) openCheckpoints() (folders *checkpoint.Folder, closeFolders func(), err error) {
+func (s settings) openCheckpoints() (folders *checkpoint.Folder, closeFolders func(started bool), err error) {
 	_, err = os.Stat(s.out)
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if folders, err = checkpoint.Open(filepath.Join(s.out, "checkpoints"), 2); err != nil {
 		return nil, nil, fmt.Errorf("-out: %w", err)
 	}
-	return folders, func() {
+	return folders, func(started bool) {
 		folders.Close()
-		if isNew && !s.hasCheckpoints() {
+		if isNew && !started {
 			os.RemoveAll(s.out)
 		}
 	}, nil
@@ -177,8 +177,10 @@ func (s settings) openCheckpoints() (folders *checkpoint.Folder, closeFolders fu
 
 // hasCheckpoints reports whether a run has begun in -out.
 func (s settings) hasCheckpoints() bool {
-	there, err := filepath.Glob(filepath.Join(s.out, "checkpoints", "*-*[0-9]"))
-	return err == nil && len(there) > 0
+	entries, err := os.ReadDir(filepath.Join(s.out, "checkpoints"))
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), "step-") || strings.HasPrefix(e.Name(), "best-")
+	})
 }
 
 // checkNumbers refuses numbers that no run can have.
@@ -220,6 +222,9 @@ func (s *settings) readBack() error {
 		return fmt.Errorf("%s holds no run: %w", s.out, err)
 	}
 	c, _, err := folder.Latest()
+	if errors.Is(err, checkpoint.ErrNone) { // a run that ended early has no other
+		c, _, err = folder.Best()
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.out, err)
 	}

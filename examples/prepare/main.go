@@ -34,7 +34,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "prepare:", strings.TrimPrefix(err.Error(), "prepare: ")) // the package has the program's name
+		fmt.Fprintln(os.Stderr, "prepare:", strings.TrimPrefix(cli.Failure(err), "prepare: ")) // the package has the program's name
 		os.Exit(1)
 	}
 }
@@ -75,6 +75,10 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	}
 	var paths []string
 	for _, pattern := range f.Args() {
+		if _, err := os.Lstat(pattern); err == nil { // whatever its characters mean
+			paths = append(paths, pattern)
+			continue
+		}
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			return fmt.Errorf("%s: %w", pattern, err)

@@ -66,7 +66,7 @@ func TestPrepare(t *testing.T) {
 // Each mistake is told in one line that names what to change.
 func TestMistakes(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for name, content := range map[string]string{"a.txt": "a", "a.jsonl": `{"body": "a"}`, "a.csv": "a,b", "tokenizer.json": "{"} {
+	for name, content := range map[string]string{"a.txt": "a", "a[1].txt": "a", "a.jsonl": `{"body": "a"}`, "a.csv": "a,b", "tokenizer.json": "{"} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -75,6 +75,7 @@ func TestMistakes(t *testing.T) {
 		"":                                  "there are no texts, they are named behind the flags",
 		"a.txt":                             "-tokenizer is needed: a tokenizer.json, a model's folder, or hub:NAME",
 		"-tokenizer nowhere a.txt":          `-tokenizer is "nowhere": OpenHuggingFace: `,
+		"-tokenizer nowhere a[1].txt":       `-tokenizer is "nowhere": OpenHuggingFace: `,
 		"-tokenizer tokenizer.json a.txt":   `-tokenizer is "tokenizer.json": `,
 		"-tokenizer x missing.txt":          "there is no missing.txt",
 		"-tokenizer x a.txt -out y":         `-out stands behind "a.txt", flags need to stand before all else`,

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/nn/pretrained"
 	"github.com/stheno-ml/stheno/train/embed"
@@ -50,7 +51,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	listening := func(a net.Addr, name string) { fmt.Fprintf(os.Stderr, "%s is at http://%s/v1\n", name, a) }
 	if err := run(ctx, s, listening); err != nil {
-		fmt.Fprintln(os.Stderr, "serve:", err)
+		fmt.Fprintln(os.Stderr, "serve:", cli.Failure(err))
 		os.Exit(1)
 	}
 }
@@ -95,7 +96,7 @@ func run(ctx context.Context, s settings, listening func(net.Addr, string)) erro
 	}
 	listener, err := net.Listen("tcp", s.address)
 	if err != nil {
-		return err
+		return fmt.Errorf("-address: %w", err)
 	}
 	listening(listener.Addr(), s.api.Name)
 

@@ -72,6 +72,9 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 	if drawErr := r.drawCurve(); err == nil {
 		err = drawErr // after an error that ended the run, another of the same disk tells nothing new
 	}
+	if cli.IsOfFiles(err) && hasCheckpoints(r.folder) {
+		fmt.Printf("When that is mended, to go on from the newest checkpoint: %s\n", r.command("-resume"))
+	}
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,8 @@
 // It runs on a CPU, a GPU, which trains a larger one in its minute, or several: -gpus 8 trains on
 // those of this machine, and torchrun, Slurm, Kubernetes or Open MPI start it on many. With -share
 // 2 every two GPUs share a sequence. With -shard weights all share the model, or with -shard-ranks
-// 8 every eight, such as those of one machine, while each eight have the whole. With -lost replace
-// a process that dies is started again and gets what the others have; with -lost fewer they go on
-// without it.
+// 8 every eight, those of a machine, so that each eight have the whole. With -lost replace a dead
+// process is started again with what the others have; with -lost fewer they go on without it.
 package main
 
 import (
@@ -24,6 +23,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
@@ -42,7 +42,7 @@ func main() {
 	// costs nothing.
 	debug.SetGCPercent(25)
 	if err := start(context.Background(), s, o); err != nil {
-		fmt.Fprintln(os.Stderr, "transformer:", err)
+		fmt.Fprintln(os.Stderr, "transformer:", cli.Failure(err))
 		os.Exit(1)
 	}
 }

@@ -128,13 +128,13 @@ func (r *run) open() (err error) {
 	}
 	for r.folder == "" {
 		if err := os.MkdirAll(runsFolder, 0o777); err != nil {
-			return err
+			return fmt.Errorf("%w; -out names another folder", err)
 		}
 		next := filepath.Join(runsFolder, strconv.Itoa(highestNumber()+1))
 		if err := os.Mkdir(next, 0o777); errors.Is(err, fs.ErrExist) {
 			continue // another program was faster
 		} else if err != nil {
-			return err
+			return fmt.Errorf("%w; -out names another folder", err)
 		}
 		r.folder, r.made = next, true
 	}
@@ -142,7 +142,7 @@ func (r *run) open() (err error) {
 		r.made = true
 	}
 	if r.checkpoints, err = checkpoint.Open(r.file("checkpoints"), keptCheckpoints); err != nil {
-		return err
+		return fmt.Errorf("-out: %w", err)
 	}
 	if !r.resumed && !r.place.Late() {
 		err = r.checkFree() // another program may have been there since the first look

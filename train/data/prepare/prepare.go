@@ -101,7 +101,7 @@ func run(ctx context.Context, paths []string, o Options) (result Result, err err
 		return Result{}, err
 	}
 	if err := os.MkdirAll(o.Folder, 0o777); err != nil {
-		return Result{}, err
+		return Result{}, fmt.Errorf("the folder of the files: %w", err)
 	}
 	train, validation := newWriter(o, "train"), newWriter(o, "validation")
 	for _, w := range []*writer{train, validation} {
@@ -175,9 +175,11 @@ func writeGroup(g *group, o Options, train, validation *writer, result *Result) 
 			result.Documents++
 			err = w.write(o.Before)
 		}
-		err = errors.Join(err, w.write(g.tokens[i]))
-		if p.last {
-			err = errors.Join(err, w.write(o.After))
+		if err == nil {
+			err = w.write(g.tokens[i])
+		}
+		if err == nil && p.last {
+			err = w.write(o.After)
 		}
 		if err != nil {
 			return err

@@ -122,6 +122,7 @@ func (w *writer) finish() error {
 		err = w.file.Sync()
 	}
 	part := w.file.Name()
+	defer func() { w.file = nil }()
 	path := part[:len(part)-len(".part")]
 	if err = errors.Join(err, w.file.Close()); err == nil {
 		err = os.Rename(part, path)
@@ -129,7 +130,7 @@ func (w *writer) finish() error {
 	if err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
-	w.file, w.paths = nil, append(w.paths, path)
+	w.paths = append(w.paths, path)
 	return nil
 }
 

@@ -40,3 +40,25 @@ func TestTwoWriters(t *testing.T) {
 		t.Errorf("the file ends with %q, %v", content[headerBytes:], err)
 	}
 }
+
+// A file that cannot be made whole is one error, and nothing of it stays.
+func TestWriteFails(t *testing.T) {
+	folder := t.TempDir()
+	w := newWriter(Options{Folder: folder, Tokenizer: tokenizer.Bytes{}, Shard: 8}, "train")
+	if err := w.write([]int{0, 1, 0}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := w.write([]int{0, 1, 0, 1, 0})
+	if !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), "train-00000.bin.part") {
+		t.Errorf("writing: %v", err)
+	}
+	if err := w.remove(); err != nil {
+		t.Errorf("what is gone is removed again: %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(folder, "*")); err != nil || len(left) > 0 {
+		t.Errorf("there are %v, %v", left, err)
+	}
+}
