@@ -12,7 +12,14 @@ import (
 // AttentionForward computes O and, where out has room for it, the logsumexp, which is float32
 // whatever q is.
 func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
-	c, err := d.newAttention("attention forward", a, a.CheckForward(out))
+	err := a.CheckForward(out)
+	largest := largestHead
+	if err == nil && out.O.Elements() > 0 {
+		if v, ok := d.decoder(a, elementOf(a.Q.DType), a.Q, a.K, a.V, out.O); ok {
+			largest = max(largest, v.d)
+		}
+	}
+	c, err := d.newAttentionOf("attention forward", a, largest, err)
 	if err != nil {
 		return err
 	}
@@ -43,7 +50,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	}
 	c.args.o, c.args.lse = rowsWritten(o), written(out.LSE)
 	if v, ok := c.decoder(o); ok {
-		err = c.decode(v, 0, nil)
+		err = c.decode(v, 0, c.early(o, out.LSE))
 	} else {
 		err = c.forward(o)
 	}

@@ -33,8 +33,8 @@ func (d *Device) TakesCachedAttention(c *kernels.CachedAttention) bool {
 	if c.Validate() != nil || c.Q.DType == kernels.F32 || c.Q.DType == kernels.F64 {
 		return false
 	}
-	if _, ok := d.decoder(&c.Attention, elementOf(c.Q.DType), c.Q, c.K, c.V, c.Keys, c.Values); !ok || c.RoPE == nil {
-		return ok
+	if v, ok := d.decoder(&c.Attention, elementOf(c.Q.DType), c.Q, c.K, c.V, c.Keys, c.Values); !ok || v.isJoined() || c.RoPE == nil {
+		return ok && !v.isJoined() // keys and values are written apart
 	}
 	dim := c.RoPE.Dim(c.Q.Shape[3])
 	piece := dim / 2

@@ -29,7 +29,7 @@ func BenchmarkDecoding(b *testing.B) {
 	}
 	run := func(name string, bytes int, call func(n int) func() error) {
 		b.Run(name, func(b *testing.B) {
-			calls := make([]func() error, max(2, beyondCaches/bytes))
+			calls := make([]func() error, max(1, beyondCaches/bytes))
 			for n := range calls {
 				calls[n] = call(n)
 			}
@@ -65,14 +65,24 @@ func BenchmarkDecoding(b *testing.B) {
 			}
 		}
 	}
-	for _, c := range []struct{ batch, heads, keyHeads, size, keys int }{
-		{1, 32, 4, 64, 1024}, {16, 32, 4, 64, 1024}, {1, 32, 8, 128, 1024}, {1, 32, 8, 128, 8192}, {32, 32, 8, 128, 8192}, {1, 32, 8, 128, 131072}, {1, 12, 12, 64, 1024},
+	for _, c := range []struct{ batch, heads, keyHeads, rows, size, keys int }{
+		{1, 32, 4, 1, 64, 1024}, {16, 32, 4, 1, 64, 1024}, {1, 12, 12, 1, 64, 1024}, {1, 32, 8, 1, 64, 131072},
+		{1, 32, 8, 1, 128, 1024}, {1, 32, 8, 1, 128, 8192}, {32, 32, 8, 1, 128, 8192}, {1, 32, 8, 1, 128, 32768},
+		{1, 32, 8, 1, 128, 131072}, {1, 32, 8, 4, 128, 131072}, {32, 32, 8, 1, 128, 131072}, {1, 16, 4, 1, 256, 131072},
 	} {
-		name := fmt.Sprintf("attention/B=%d-heads=%d-%d-D=%d-keys=%d", c.batch, c.heads, c.keyHeads, c.size, c.keys)
+		name := fmt.Sprintf("attention/B=%d-heads=%d-%d-rows=%d-D=%d-keys=%d", c.batch, c.heads, c.keyHeads, c.rows, c.size, c.keys)
 		run(name, 2*c.batch*c.keyHeads*c.keys*c.size*2, func(int) func() error {
-			a := kernels.Attention{Q: made(c.batch, c.heads, 1, c.size), Causal: kernels.CausalBottomRight}
+			a := kernels.Attention{Q: made(c.batch, c.heads, c.rows, c.size), Causal: kernels.CausalBottomRight}
 			a.K, a.V = made(c.batch, c.keys, c.keyHeads, c.size).Permute(0, 2, 1, 3), made(c.batch, c.keys, c.keyHeads, c.size).Permute(0, 2, 1, 3)
-			o := made(c.batch, c.heads, 1, c.size)
+			o := made(c.batch, c.heads, c.rows, c.size)
+			return func() error { return d.AttentionForward(&a, kernels.AttentionOutputs{O: o}) }
+		})
+	}
+	for _, c := range []struct{ batch, keys int }{{1, 8192}, {32, 8192}, {1, 131072}, {32, 65536}} {
+		run(fmt.Sprintf("latents/B=%d-heads=16-D=576-512-keys=%d", c.batch, c.keys), c.batch*c.keys*576*2, func(int) func() error {
+			a := kernels.Attention{Q: made(c.batch, 16, 1, 576), Causal: kernels.CausalBottomRight, K: made(c.batch, 1, c.keys, 576)}
+			a.V = a.K.Slice(3, 0, 512)
+			o := made(c.batch, 16, 1, 512)
 			return func() error { return d.AttentionForward(&a, kernels.AttentionOutputs{O: o}) }
 		})
 	}
