@@ -44,7 +44,7 @@ func (d *Device) TakesCachedAttention(c *kernels.CachedAttention) bool {
 	return piece%whole == 0 && c.Q.Shape[2]*dim/2 <= mostAngles
 }
 
-// CachedAttentionForward queues two kernels: one adds to the cache, and one attends.
+// CachedAttentionForward queues two kernels, or a link of a chain.
 func (d *Device) CachedAttentionForward(c *kernels.CachedAttention, o kernels.Tensor) error {
 	const name = "cached attention"
 	defer runtime.KeepAlive(c)
@@ -55,6 +55,15 @@ func (d *Device) CachedAttentionForward(c *kernels.CachedAttention, o kernels.Te
 	if !d.TakesCachedAttention(c) {
 		return kernels.Unsupported{Device: d.Name(), What: name + " of this problem"}
 	}
+	alone := func() error { return d.attendCached(name, c, o) }
+	if !d.mayLink(c, o) {
+		return alone()
+	}
+	return d.queue().Link(driver.Link{Call: &chained{device: d, attention: c, o: o}, Alone: alone})
+}
+
+// attendCached queues two kernels: one adds to the cache, and one attends.
+func (d *Device) attendCached(name string, c *kernels.CachedAttention, o kernels.Tensor) error {
 	all := c.Attention
 	all.K, all.V = c.Keys.Slice(0, 0, c.Q.Shape[0]), c.Values.Slice(0, 0, c.Q.Shape[0])
 	a, err := d.newAttention(name, &all, all.CheckForward(kernels.AttentionOutputs{O: o}))

@@ -89,7 +89,7 @@ func Open(index int) (*Device, error) {
 	if d := devices.open[index]; d != nil {
 		return d, nil
 	}
-	gpu, err := driver.Open(index, driver.Kernels{Image: imageOf, Fault: faultError})
+	gpu, err := driver.Open(index, driver.Kernels{Image: imageOf, Fault: faultError, Chain: chain})
 	if err != nil {
 		return nil, fmt.Errorf("cuda:%d: %w", index, err)
 	}

@@ -75,18 +75,9 @@ func (p *product) launchRows(v matmulRows) error {
 
 // launchRows queues the kernel.
 func (d *Device) launchRows(c *fewRows) error {
-	const rowBytes = 128 // of a box
 	maps := make([]driver.EncodedMap, 0, 1+mostWeights)
 	encode := func(v view, second bool, boxRows int) error {
-		const unused = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
-		along, across, stride := v.seconds, v.firsts, v.first
-		if !second {
-			along, across, stride = v.firsts, v.seconds, v.second
-		}
-		if across == 1 {
-			stride = unused
-		}
-		m, err := d.Encode(newTensorMap(rows[readable]{v.data.Readable(), unused, unused, stride}, [4]int{1, 1, int(across), int(along)}, rowBytes, boxRows, v.element))
+		m, err := d.Encode(boxesOf(v, second, boxRows))
 		maps = append(maps, m)
 		return err
 	}
@@ -112,6 +103,23 @@ func (d *Device) launchRows(c *fewRows) error {
 	s := shapeOf(c.name(), fmt.Sprintf("%s_%d", c.name(), blocks), [3]int{panels * blocks, 1, 1}, threadsOfRows, c.sharedBytes())
 	s.Early = &c.early
 	return d.launch(s, maps, unsafe.Pointer(c.arguments))
+}
+
+// boxesOf describes an operand in boxes of 64 elements along its second axis, or its first, and of
+// some rows across.
+func boxesOf(v view, second bool, boxRows int) driver.TensorMap {
+	const (
+		rowBytes = 128
+		unused   = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
+	)
+	along, across, stride := v.seconds, v.firsts, v.first
+	if !second {
+		along, across, stride = v.firsts, v.seconds, v.second
+	}
+	if across == 1 {
+		stride = unused
+	}
+	return newTensorMap(rows[readable]{v.data.Readable(), unused, unused, stride}, [4]int{1, 1, int(across), int(along)}, rowBytes, boxRows, v.element)
 }
 
 // blocksOfPanel chooses how many blocks share the depth of a panel, so that the multiprocessors
@@ -207,7 +215,15 @@ func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) er
 			first += t.Shape[1]
 		}
 	}
-	return d.launchRows(call)
+	alone := func() error {
+		defer runtime.KeepAlive(p)
+		defer runtime.KeepAlive(c)
+		return d.launchRows(call)
+	}
+	if !call.mayLink() {
+		return alone()
+	}
+	return d.queue().Link(driver.Link{Call: &chained{device: d, product: call}, Alone: alone})
 }
 
 // matrix is a tensor of two axes as the operand of a product.

@@ -93,6 +93,7 @@ func compiledModules() ([]compiledModule, error) {
 	for _, v := range matmulRowsVariants() {
 		list = append(list, v.module())
 	}
+	list = append(list, chainModules()...)
 	for i, m := range list {
 		var err error
 		if list[i].Digest, err = m.digest(); err != nil {

@@ -127,6 +127,7 @@ func (u Unrecordable) Error() string {
 // recorders are the recording that a device makes, if it makes one.
 type recorders struct {
 	current atomic.Pointer[recorder]
+	chain   func([]Link) error // of Kernels
 
 	// While a recording is made, what must not be a part of it runs here, after the work before the
 	// recording.
@@ -169,7 +170,9 @@ func (g *GPU) Capture(work func() error) (_ *Recording, err error) {
 		q.parts = nil // what it refers to may refer to r
 		runtime.AddCleanup(r, func(recorded C.Recorded) { q.forget(recorded) }, r.recorded)
 	}()
-	err = work()
+	if err = work(); err == nil {
+		err = g.SettleLinks()
+	}
 	finished = true
 	return r, err
 }
@@ -236,6 +239,7 @@ type recorder struct {
 	constants []*Owner
 	stepped   []C.Stepped
 	parts     []*part
+	links     []Link // held back
 }
 
 // Launch remembers kernels that have the step of dropout.

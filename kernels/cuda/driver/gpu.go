@@ -59,6 +59,8 @@ type Kernels struct {
 	Image func(module string) (string, error)
 	// Fault describes what a kernel noted: see GPU.Fault.
 	Fault func(Note) error
+	// Chain queues calls that a recording held back, in their order.
+	Chain func([]Link) error
 }
 
 // leastDriver is the version of CUDA whose drivers, and newer ones, run PTX of the compiler that
@@ -97,7 +99,7 @@ func Open(index int, k Kernels) (*GPU, error) {
 	if g.context, err = device.RetainPrimaryCtx(); err != nil {
 		return nil, fmt.Errorf("cuDevicePrimaryCtxRetain: %w", err)
 	}
-	g.memory.gpu, g.modules.image, g.faults.describe = g, k.Image, k.Fault
+	g.memory.gpu, g.modules.image, g.faults.describe, g.recorder.chain = g, k.Image, k.Fault, k.Chain
 	for _, stream := range []*cu.Stream{&g.stream, &g.recorder.aside} {
 		if err := g.Do("cuStreamCreate", func() error {
 			*stream, err = cu.MakeStream(cu.NonBlocking)

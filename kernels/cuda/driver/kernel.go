@@ -38,7 +38,7 @@ static CUresult encode(CUcontext context, const TensorMap* m, unsigned char* to)
 
 // launch passes the encoded maps by value, then the struct at arguments by value.
 static CUresult launch(CUcontext context, CUfunction f, uint32_t x, uint32_t y, uint32_t z, uint32_t threads,
-                       uint32_t sharedBytes, int dependent, CUstream stream, const unsigned char* maps, int count, void* arguments) {
+                       uint32_t sharedBytes, int dependent, int together, CUstream stream, const unsigned char* maps, int count, void* arguments) {
   _Alignas(128) CUtensorMap aligned[MaxMaps];
   void* pointers[MaxMaps + 1];
   const CUresult result = cuCtxSetCurrent(context);
@@ -46,12 +46,17 @@ static CUresult launch(CUcontext context, CUfunction f, uint32_t x, uint32_t y, 
   if (count) memcpy(aligned, maps, count * sizeof(CUtensorMap));
   for (int i = 0; i < count; i++) pointers[i] = &aligned[i];
   pointers[count] = arguments;
-  if (!dependent) return cuLaunchKernel(f, x, y, z, threads, 1, 1, sharedBytes, stream, pointers, 0);
-  CUlaunchAttribute early;
-  memset(&early, 0, sizeof early);
-  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  early.value.programmaticStreamSerializationAllowed = 1;
-  const CUlaunchConfig config = {x, y, z, threads, 1, 1, sharedBytes, stream, &early, 1};
+  if (!dependent && !together) return cuLaunchKernel(f, x, y, z, threads, 1, 1, sharedBytes, stream, pointers, 0);
+  CUlaunchAttribute attribute;
+  memset(&attribute, 0, sizeof attribute);
+  if (together) {
+    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attribute.value.cooperative = 1;
+  } else {
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+  }
+  const CUlaunchConfig config = {x, y, z, threads, 1, 1, sharedBytes, stream, &attribute, 1};
   return cuLaunchKernelEx(&config, f, pointers, 0);
 }
 
@@ -168,12 +173,15 @@ func encode(context cu.CUContext, t TensorMap) (encoded EncodedMap, err error) {
 // launchKernel queues a kernel, which may begin while the one before it runs or not. arguments
 // points to the struct that it takes by value after the maps.
 func launchKernel(context cu.CUContext, f cu.Function, stream cu.Stream, l *Launch, mayBegin bool, maps []EncodedMap, arguments unsafe.Pointer) error {
-	dependent := C.int(0)
+	dependent, together := C.int(0), C.int(0)
 	if mayBegin {
 		dependent = 1
 	}
+	if l.Together {
+		together = 1
+	}
 	result := C.launch(rawContext(context), rawFunction(f), C.uint32_t(l.Grid[0]), C.uint32_t(l.Grid[1]), C.uint32_t(l.Grid[2]),
-		C.uint32_t(l.Threads), C.uint32_t(l.SharedBytes), dependent, rawStream(stream), firstOf(maps), C.int(len(maps)), arguments)
+		C.uint32_t(l.Threads), C.uint32_t(l.SharedBytes), dependent, together, rawStream(stream), firstOf(maps), C.int(len(maps)), arguments)
 	if result != 0 {
 		return fmt.Errorf("cuLaunchKernel of %v: %w", l, driverError(result))
 	}

@@ -16,6 +16,8 @@ type Queue interface {
 	Launch(l Launch, maps []EncodedMap, arguments unsafe.Pointer) error
 	// Clear writes zeros.
 	Clear(at Address, bytes int) error
+	// Link queues a call that may become a part of one kernel with those before and behind it.
+	Link(l Link) error
 
 	// Scratch finds a block of at least so many bytes, which the caller frees when the work that
 	// uses it is queued.
@@ -59,6 +61,8 @@ type Launch struct {
 	SharedBytes int // dynamic
 	// Early is of a kernel that overlaps those before and behind it, nil for others.
 	Early *Early
+	// Together is set for a kernel whose blocks wait for each other: all run at once.
+	Together bool
 
 	// Step says where a kernel's struct has the step of dropout, nil if it has none.
 	Step *StepField
@@ -114,6 +118,9 @@ type direct struct{ gpu *GPU }
 
 func (q direct) Launch(l Launch, maps []EncodedMap, arguments unsafe.Pointer) error {
 	g := q.gpu
+	if err := g.SettleLinks(); err != nil {
+		return err
+	}
 	f, err := g.function(l)
 	if err != nil {
 		return err
@@ -141,6 +148,9 @@ func (q direct) Clear(at Address, bytes int) error {
 	if bytes == 0 {
 		return nil
 	}
+	if err := q.gpu.SettleLinks(); err != nil {
+		return err
+	}
 	if err := q.gpu.Do("cuMemsetD8Async", func() error {
 		return cu.MemsetD8Async(cu.DevicePtr(at), 0, int64(bytes), q.gpu.stream)
 	}); err != nil {
@@ -166,6 +176,9 @@ func (direct) Spare(int) error         { return nil }
 func (direct) waits(string) error      { return nil }
 
 func (q direct) Fork() error {
+	if err := q.gpu.SettleLinks(); err != nil {
+		return err
+	}
 	if t := q.gpu.waiting.Load(); t != nil {
 		return (*t).Fork()
 	}
@@ -173,6 +186,9 @@ func (q direct) Fork() error {
 }
 
 func (q direct) Join() error {
+	if err := q.gpu.SettleLinks(); err != nil {
+		return err
+	}
 	if t := q.gpu.waiting.Load(); t != nil {
 		return (*t).Join()
 	}

@@ -298,6 +298,9 @@ func (n *network) queueBeside(name string, list []C.Transfer, tensors ...[]kerne
 		return nil, callError(n.gpu, name, ErrLeft)
 	}
 	g, x := n.gpu, &exchange{network: n, tensors: tensors}
+	if err := g.SettleLinks(); err != nil {
+		return nil, err
+	}
 	for _, e := range []*cu.Event{&x.begin, &x.end} {
 		if err := n.event(e); err != nil {
 			return nil, err
@@ -351,6 +354,9 @@ func (x *exchange) Join() error {
 func (x *exchange) join() error {
 	n := x.network
 	defer runtime.KeepAlive(x)
+	if err := n.gpu.SettleLinks(); err != nil {
+		return err
+	}
 	err := n.gpu.Do("cuStreamWaitEvent", func() error { return n.gpu.Stream().Wait(x.end, 0) })
 	n.events = append(n.events, x.begin, x.end)
 	return err
@@ -525,6 +531,9 @@ func (n *network) queue(name string, list []C.Transfer) error {
 		return nil
 	}
 	g := n.gpu
+	if err := g.SettleLinks(); err != nil {
+		return err
+	}
 	return errorOf(g, name, C.networkTransfer(rawContext(g), n.communicator, rawStream(g.Stream()), &list[0], C.int(len(list))), n.communicator)
 }
 

@@ -1,0 +1,708 @@
+// A chain of links for one row: what a model computes for the next token of one text. A link is
+//
+//   source:     the row that the chain begins with
+//   product:    C = A·B + bias, with an RMS norm before and a residual behind, or gated:
+//               C = silu(A·B0 + bias0)·(A·B1 + bias1), as matmul_rows.cu has it
+//   attention:  of one token with a cache, to which it is added, as cache_append.cu and
+//               attention_decode.cu have it
+//
+// Reading weights is all that should take time. A block has a multiprocessor for the whole chain.
+// Its producer warp brings weights, keys and values into a ring in shared memory, and never waits
+// for what links compute. Eight consumer warps multiply what is there.
+//
+// There are no barriers between blocks. What one block tells another is words of 64 bits: 32 bits
+// of data, and the number of the link and of the launch, written and read as one. Who needs a word
+// reads it until it has the number.
+//
+// A product is panels of 128 columns, a panel is steps of 64 of the depth. Blocks share all steps
+// evenly: a block has a run of them, in the order of panels and of the depth. What it has of a
+// panel is a fragment. The block with the panel's last step adds the fragments, in the order of the
+// depth, so that a launch gives the bits of the one before.
+//
+// Compile for sm_90a with -DKERNEL=name -DELEMENT_BF16 or -DELEMENT_F16.
+#include "arguments.cuh"
+#include "elements.cuh"
+#include "hopper.cuh"
+#include "matmul.cuh"
+#include "mma.cuh"
+#include "ring.cuh"
+
+#ifdef ELEMENT_BF16
+using Type = BF16;
+#else
+using Type = F16;
+#endif
+
+constexpr int CONSUMERS = 8, JOINING = 32 * CONSUMERS, THREADS = JOINING + 32;
+constexpr int PANEL = 128, DEPTH = 64, BOX = 64 * DEPTH * 2, UNIT = 2 * BOX;  // UNIT: bytes of a step
+constexpr int STAGES = 12, MOST_STEPS = 64;   // of A, that a block has of a product
+constexpr int MOST_FRAGMENTS = 12;            // that a thread adds
+constexpr int MOST_SQUARES = 4;               // words of squares that a lane reads
+constexpr int MOST_ATTENTIONS = 128, NUMBERS = 512;  // of a chain; links of a chain
+constexpr int HEAD_SIZE = 64, MOST_GROUP = 8, TILE = 32;  // TILE: keys of a stage
+// Words of a head's sums over a run of keys: the largest score, the sum of exponentials, o.
+constexpr int PARTIAL = HEAD_SIZE + 2;
+constexpr int MOST_RUNS = 64;
+
+enum LinkKind : int32_t { Source = 0, Product = 1, Attention = 2 };
+
+// ChainWeight is one of a product's matrices.
+struct ChainWeight {
+  const void* bias;        // (columns) or null
+  int32_t first, columns;  // of C
+  int32_t biasElement, reserved;
+};
+
+// ChainLink is the host's linkArguments in decode_chain.go. Words of rows have two elements each.
+struct ChainLink {
+  int32_t kind;
+  // groups: panels, or pairs of panels where a product is gated (halves: 2)
+  int32_t steps, groups, halves;
+  int32_t firstMap, transposed;   // of its maps; the depth of B is contiguous
+  int32_t panel1, panel2;         // where the panels of the second and the third weight begin
+  int32_t slot, keyHeads;         // of attention: its place among the chain's attentions
+  int32_t depth, squareCount;     // squareCount: words of squares
+  // fragments: places for those of a panel; inNumber: the link that wrote `in` and `squares`
+  int32_t fragments, inNumber;
+  int32_t residualNumber, gammaWide;
+  int32_t outElement;             // of C
+  float eps;
+  const uint64_t* in;
+  const void* gamma;              // (depth), null for none
+  const uint64_t* squares;        // null where there is no norm before
+  const uint64_t* residual;       // null for none
+  uint64_t* partials;
+  uint64_t* out;
+  uint64_t* outSquares;
+  void* data;                     // of C, null where a later link writes there; of the source
+  ChainWeight weights[3];
+  // Attention: in, k and v are words of what is turned and added.
+  const uint64_t* k;
+  const uint64_t* v;
+  void* keys;
+  void* values;
+  const double* frequencies;      // (32) or null
+  int32_t* state;                 // as cache_append.cu has it
+  int64_t keysBatch, keysHead, keysRow, valuesBatch, valuesHead, valuesRow;
+  int32_t items, heads, offset;
+  float amplitude, scale;         // scale: of scores, times log2 e
+  int32_t blocks;                 // that share a product's steps
+  int32_t reserved[2];
+};
+
+// ChainState counts launches.
+struct ChainState {
+  uint32_t launches, ended;  // ended: blocks of this launch
+};
+
+struct ChainArguments {
+  const ChainLink* links;
+  const CUtensorMap* maps;
+  ChainState* state;
+  int32_t count;
+  int32_t flight;  // steps on their way at most
+};
+
+// Held is what an attention's cache holds when the chain begins.
+struct Held {
+  int32_t item, tokens;  // tokens: -1 - n where the item does not take part
+  DEVICE bool takes() const { return tokens >= 0; }
+  DEVICE int before() const { return takes() ? tokens : -1 - tokens; }
+};
+
+// Links in shared memory: this one, the next, that of slower warps, and that which is copied.
+constexpr int LINKS = 4;
+struct Layout {
+  static constexpr int ring = 0, a = ring + STAGES * UNIT, ofA = MOST_STEPS * DEPTH * 2;
+  static constexpr int queries = a + 2 * ofA, ofQuery = HEAD_SIZE * 2 + 16;
+  static constexpr int sums = queries + MOST_GROUP * ofQuery, links = sums + CONSUMERS * 8 * 16, held = links + LINKS * (int)sizeof(ChainLink);
+  static constexpr int full = held + MOST_ATTENTIONS * (int)sizeof(Held), empty = full + 8 * STAGES, bytes = empty + 8 * STAGES;
+};
+static_assert(sizeof(ChainLink) % 16 == 0 && Layout::bytes <= 232448, "a link is copied 16 bytes at a time");
+
+// ---- words
+
+DEVICE uint64_t word(uint32_t x, uint32_t number) { return (uint64_t)number << 32 | x; }
+DEVICE uint64_t word(float x, uint32_t number) { return word(__float_as_uint(x), number); }
+DEVICE void put(uint64_t* to, uint64_t w) { asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(w) : "memory"); }
+DEVICE void put(uint64_t* to, uint64_t w0, uint64_t w1) {
+  asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(w0), "l"(w1) : "memory");
+}
+DEVICE uint64_t get(const uint64_t* p) {
+  uint64_t w;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
+  return w;
+}
+DEVICE void get(uint64_t (&w)[2], const uint64_t* p) {
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(w[0]), "=l"(w[1]) : "l"(p) : "memory");
+}
+DEVICE bool isOf(uint64_t w, uint32_t number) { return (uint32_t)(w >> 32) == number; }
+DEVICE bool isOf(const uint64_t (&w)[2], uint32_t number) { return isOf(w[0], number) && isOf(w[1], number); }
+DEVICE float floatOf(uint64_t w) { return __uint_as_float((uint32_t)w); }
+
+// ---- what a block has of a link
+
+// Run is a block's steps of a product.
+struct Run {
+  int total, blocks, from, to;
+
+  DEVICE Run(const ChainLink& l) : total(l.groups * l.halves * l.steps), blocks(l.blocks) {
+    const int block = blockIdx.x;
+    from = block < blocks ? block * total / blocks : 0, to = block < blocks ? (block + 1) * total / blocks : 0;
+  }
+  // blockOf is the block that has a step.
+  DEVICE int blockOf(int step) const { return ((step + 1) * blocks - 1) / total; }
+};
+
+// Tiles are a block's keys of an attention, all of one head. Its runs of keys are numbered.
+struct Tiles {
+  int runs, head, run, from, to, used;  // runs: of a head at most; used: of them
+
+  DEVICE Tiles(const ChainLink& l, int keys) : runs(min((int)gridDim.x / l.keyHeads, MOST_RUNS)), head(blockIdx.x / runs), run(blockIdx.x % runs) {
+    const int all = (keys + TILE - 1) / TILE, each = (all + runs - 1) / runs;
+    used = (all + each - 1) / each;
+    from = min(all, run * each), to = head < l.keyHeads ? min(all, from + each) : from;
+  }
+};
+
+struct Place {
+  int weight, column;  // of the weight
+  DEVICE Place(const ChainLink& l, int group) : weight(group >= l.panel2 ? 2 : group >= l.panel1 ? 1 : 0) {
+    column = (group - (weight == 2 ? l.panel2 : weight == 1 ? l.panel1 : 0)) * PANEL;
+  }
+};
+
+// ---- the producer
+
+DEVICE void produce(const ChainArguments& g, const Held* held, uint32_t at) {
+  Ring<STAGES> ring(1), arrived(0);
+  int waiting = 0;
+  // More on their way than memory needs would only make words wait behind them.
+  const auto begin = [&]() __attribute__((always_inline)) {
+    barrierWait(at + Layout::empty + 8 * ring.stage, ring.parity);
+    if (++waiting <= g.flight) return;
+    barrierWait(at + Layout::full + 8 * arrived.stage, arrived.parity);
+    arrived.advance();
+  };
+  for (int n = 0; n < g.count; n++) {
+    const ChainLink& l = g.links[n];
+    if (n + 1 < g.count) asm volatile("prefetch.global.L1 [%0];" ::"l"(&g.links[n + 1]));
+    if (l.kind == Product) {
+      const int steps = l.steps, halves = l.halves, transposed = l.transposed;
+      const CUtensorMap* maps = g.maps + l.firstMap;
+      const Run run(l);
+      int panel = run.from / steps, step = run.from % steps;
+      for (int i = run.from; i < run.to; i++, ring.advance()) {
+        const Place place(l, panel / halves);
+        const CUtensorMap* map = maps + (halves == 2 ? panel % 2 : place.weight);
+        const uint32_t barrier = at + Layout::full + 8 * ring.stage, to = at + Layout::ring + ring.stage * UNIT;
+        begin();
+        barrierExpect(barrier, UNIT);
+#pragma unroll
+        for (int box = 0; box < 2; box++) {
+          const int column = place.column + 64 * box, depth = step * DEPTH;
+          loadBoxOnce(to + box * BOX, map, barrier, transposed ? depth : column, transposed ? column : depth, 0, 0);
+        }
+        if (++step == steps) step = 0, panel++;
+      }
+    } else if (l.kind == Attention) {
+      const Held h = held[l.slot];
+      const Tiles t(l, h.before() + 1);
+      for (int tile = t.from; tile < t.to; tile++, ring.advance()) {
+        const uint32_t barrier = at + Layout::full + 8 * ring.stage, to = at + Layout::ring + ring.stage * UNIT;
+        begin();
+        barrierExpect(barrier, 2 * TILE * HEAD_SIZE * 2);
+        loadBox(to, g.maps + l.firstMap, barrier, 0, tile * TILE, t.head, h.item);
+        loadBox(to + TILE * HEAD_SIZE * 2, g.maps + l.firstMap + 1, barrier, 0, tile * TILE, t.head, h.item);
+      }
+    }
+  }
+}
+
+// ---- products
+
+// boxed is the address of 8 neighbouring elements of a box's row of 64.
+DEVICE uint32_t boxed(uint32_t box, int row, int eighth) { return box + row * 128 + ((eighth ^ row & 7) << 4); }
+
+// Consumer is what a warp of consumers keeps from link to link.
+struct Consumer {
+  const ChainArguments& g;
+  char* shared;
+  uint32_t at, launch;
+  Ring<STAGES> ring{0};
+  int products = 0;
+
+  DEVICE uint32_t numberOf(int link) const { return launch * NUMBERS + link; }
+  DEVICE uint32_t full(const Ring<STAGES>& r) const { return at + Layout::full + 8 * r.stage; }
+  DEVICE uint32_t stage(const Ring<STAGES>& r) const { return at + Layout::ring + r.stage * UNIT; }
+  DEVICE void release() {
+    __syncwarp();
+    if (lane() == 0) barrierArrive(at + Layout::empty + 8 * ring.stage);
+    ring.advance();
+  }
+
+  DEVICE void source(const ChainLink& l, int number) const;
+  DEVICE void gather(const ChainLink& l, const Run& run, uint32_t to) const;
+  DEVICE void multiply(const ChainLink& l, int number, const Run& run, uint32_t a);
+  DEVICE void finish(const ChainLink& l, int number, const Run& run) const;
+  DEVICE void turn(const ChainLink& l, const Held& h, const Tiles& t);
+  DEVICE void attend(const ChainLink& l, int number, const Held& h, const Tiles& t);
+  DEVICE void merge(const ChainLink& l, int number, const Tiles& t) const;
+};
+
+// source makes words of the row that the chain begins with, and of the sums of squares of each 32.
+DEVICE void Consumer::source(const ChainLink& l, int number) const {
+  if (blockIdx.x >= l.groups || threadIdx.x >= PANEL / 2) return;
+  const int at = blockIdx.x * (PANEL / 2) + threadIdx.x;
+  const uint32_t both = 2 * at < l.depth ? ((const uint32_t*)l.data)[at] : 0;
+  const float2 x = unpack(both);
+  float square = x.x * x.x + x.y * x.y;
+#pragma unroll
+  for (int other = 8; other > 0; other /= 2) square += __shfl_xor_sync(~0u, square, other);
+  if (2 * at < l.depth) put(l.out + at, word(both, numberOf(number)));
+  if (threadIdx.x % 16 == 0) put(l.outSquares + at / 16, word(square, numberOf(number)));
+}
+
+// gather brings the steps of A that the block multiplies to shared memory, times γ, in the order of
+// the run.
+DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) const {
+  constexpr int FOURS = DEPTH / 4, AHEAD = 2;
+  const int count = min(run.to - run.from, l.steps) * FOURS, first = run.from % l.steps;
+  const uint32_t number = numberOf(l.inNumber);
+  for (int i = threadIdx.x; i < count; i += AHEAD * JOINING) {
+    uint64_t x[AHEAD][2] = {};
+    float gamma[AHEAD][4] = {};
+    int depth[AHEAD];
+#pragma unroll
+    for (int n = 0; n < AHEAD; n++) {
+      const int at = i + n * JOINING;
+      int step = first + at / FOURS;
+      if (step >= l.steps) step -= l.steps;
+      depth[n] = step * DEPTH + at % FOURS * 4;
+      if (at >= count || depth[n] >= l.depth) depth[n] = -1;
+      if (depth[n] >= 0 && l.gamma != nullptr) {
+        if (l.gammaWide)
+          load<4>((const float*)l.gamma + depth[n], gamma[n]);
+        else
+          load<4>((const Scalar*)l.gamma + depth[n], gamma[n]);
+      }
+    }
+    for (bool there = false; !there;) {
+      there = true;
+#pragma unroll
+      for (int n = 0; n < AHEAD; n++)
+        if (depth[n] >= 0) get(x[n], l.in + depth[n] / 2);
+#pragma unroll
+      for (int n = 0; n < AHEAD; n++)
+        if (depth[n] >= 0) there &= isOf(x[n], number);
+    }
+#pragma unroll
+    for (int n = 0; n < AHEAD; n++) {
+      if (i + n * JOINING >= count) continue;
+      uint32_t low = 0, high = 0;
+      if (depth[n] >= 0) {
+        low = (uint32_t)x[n][0], high = (uint32_t)x[n][1];
+        if (l.gamma != nullptr) {
+          const float2 y = unpack(low), z = unpack(high);
+          low = pack(y.x * gamma[n][0], y.y * gamma[n][1]), high = pack(z.x * gamma[n][2], z.y * gamma[n][3]);
+        }
+      }
+      storeShared8(to + 8 * (i + n * JOINING), low, high);
+    }
+  }
+}
+
+// multiply sends the sums of the block's fragments. B is the first operand of mma.sync and A the
+// second, of whose 8 columns one is the row. A warp has 16 of the panel's columns.
+DEVICE void Consumer::multiply(const ChainLink& l, int number, const Run& run, uint32_t a) {
+  const int own = warp() % 4, half = lane() % 8 + 8 * (lane() / 16), other = lane() / 8 % 2, steps = l.steps;
+  const bool transposed = l.transposed;
+  // Where the lane reads of a box, and how much farther on with each 16 of the depth.
+  uint32_t of[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    of[k] = warp() / 4 * BOX + (transposed ? boxed(0, 16 * own + lane() % 8 + 8 * other, 2 * k + lane() / 16) : boxed(0, 16 * k + half, 2 * own + other));
+  int panel = run.from / steps, step = run.from % steps, slot = 0;
+  float sums[2][4] = {};
+  // A step is on its way to registers while the one before is multiplied.
+  struct Step {
+    uint32_t b[4][4], x[4][2];
+  } ahead[2] = {};
+  Ring<STAGES> next = ring;
+  const auto fetch = [&](Step& s) __attribute__((always_inline)) {
+    barrierWait(full(next), next.parity);
+    const uint32_t box = stage(next);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      if (transposed)
+        loadMatrix4(s.b[k], box + of[k]);
+      else
+        loadMatrix4Transposed(s.b[k], box + of[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+      for (int n = 0; n < 2; n++) s.x[k][n] = lane() < 4 ? loadShared4(a + slot * DEPTH * 2 + 32 * k + 16 * n + 4 * lane()) : 0;
+    if (++slot == steps) slot = 0;
+    next.advance();
+  };
+  const auto add = [&](const Step& s, bool isLast) __attribute__((always_inline)) {
+#pragma unroll
+    for (int k = 0; k < 4; k++) multiplyAdd<Type>(sums[k % 2], s.b[k], s.x[k][0], s.x[k][1]);
+    release();
+    if (++step < steps && !isLast) return;
+    if (lane() % 4 == 0) {
+      uint64_t* to = l.partials + (panel * l.fragments + (int)blockIdx.x - run.blockOf(panel * steps)) * PANEL + 16 * warp() + lane() / 4;
+      put(to, word(sums[0][0] + sums[1][0], numberOf(number)));
+      put(to + 8, word(sums[0][2] + sums[1][2], numberOf(number)));
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) sums[0][e] = sums[1][e] = 0;
+    step = 0, panel++;
+  };
+  const int count = run.to - run.from;
+  if (count > 0) fetch(ahead[0]);
+#pragma unroll 1
+  for (int i = 0; i < count; i += 2) {
+    if (i + 1 < count) fetch(ahead[1]);
+    add(ahead[0], i + 1 == count);
+    if (i + 1 == count) break;
+    if (i + 2 < count) fetch(ahead[0]);
+    add(ahead[1], i + 2 == count);
+  }
+}
+
+// finish adds the fragments of the groups whose last step the block has. Four warps have a group,
+// a thread has a column.
+DEVICE void Consumer::finish(const ChainLink& l, int number, const Run& run) const {
+  const int ofGroup = l.halves * l.steps, inPanel = threadIdx.x % PANEL;
+  for (int group = run.from / ofGroup + threadIdx.x / PANEL; group < run.to / ofGroup; group += JOINING / PANEL) {
+    const Place place(l, group);
+    const ChainWeight& w = l.weights[place.weight];
+    const int column = place.column + inPanel, c = w.first + column;
+    const bool there = column < w.columns;
+    int count[2] = {0, 0};
+    float y[2] = {0, 0}, bias[2] = {0, 0}, scale = 1;
+    for (int half = 0; half < l.halves; half++) {
+      const int first = (group * l.halves + half) * l.steps;
+      count[half] = run.blockOf(first + l.steps - 1) - run.blockOf(first) + 1;
+      const ChainWeight& of = half ? l.weights[1] : w;
+      if (there && of.bias) bias[half] = loadElement(of.bias, column, of.biasElement);
+    }
+    const uint64_t* from = l.partials + (int64_t)group * l.halves * l.fragments * PANEL + inPanel;
+    uint64_t x[MOST_FRAGMENTS] = {}, squares[MOST_SQUARES] = {}, residual = 0;
+    for (bool all = false; !all;) {
+      all = true;
+#pragma unroll
+      for (int n = 0; n < MOST_FRAGMENTS; n++)
+        if (n < count[0] + count[1]) x[n] = get(from + (n < count[0] ? n : l.fragments + n - count[0]) * PANEL);
+      if (l.residual && there) residual = get(l.residual + c / 2);
+      if (l.squares)
+#pragma unroll
+        for (int n = 0; n < MOST_SQUARES; n++)
+          if (lane() + 32 * n < l.squareCount) squares[n] = get(l.squares + lane() + 32 * n);
+#pragma unroll
+      for (int n = 0; n < MOST_FRAGMENTS; n++)
+        if (n < count[0] + count[1]) all &= isOf(x[n], numberOf(number));
+      if (l.residual && there) all &= isOf(residual, numberOf(l.residualNumber));
+      if (l.squares)
+#pragma unroll
+        for (int n = 0; n < MOST_SQUARES; n++)
+          if (lane() + 32 * n < l.squareCount) all &= isOf(squares[n], numberOf(l.inNumber));
+    }
+    __syncwarp();
+    if (l.squares) {
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < MOST_SQUARES; n++)
+        if (lane() + 32 * n < l.squareCount) sum += floatOf(squares[n]);
+      scale = rsqrtf(sumOfWarp(sum) / l.depth + l.eps);
+    }
+#pragma unroll
+    for (int n = 0; n < MOST_FRAGMENTS; n++) {
+      if (n < count[0])
+        y[0] += floatOf(x[n]);
+      else if (n < count[0] + count[1])
+        y[1] += floatOf(x[n]);
+    }
+    float z = fmaf(y[0], scale, bias[0]);
+    if (l.halves == 2) z = silu(z) * fmaf(y[1], scale, bias[1]);
+    if (l.residual) z += c % 2 ? unpack((uint32_t)residual).y : unpack((uint32_t)residual).x;
+    if (!there) z = 0;
+    const uint32_t both = pack(z, __shfl_down_sync(~0u, z, 1));
+    if (there && l.data) {
+      if (l.outElement == ElementF32)
+        ((float*)l.data)[c] = z;
+      else if (c % 2 == 0)
+        ((uint32_t*)l.data)[c / 2] = both;
+    }
+    if (there && l.out && c % 2 == 0) put(l.out + c / 2, word(both, numberOf(number)));
+    if (l.outSquares) {
+      const float2 x = unpack(both);
+      const float square = sumOfWarp(c % 2 ? 0 : x.x * x.x + x.y * x.y);
+      if (lane() == 0) put(l.outSquares + group * (PANEL / 32) + inPanel / 32, word(square, numberOf(number)));
+    }
+  }
+}
+
+// ---- attention
+
+// turn brings turned queries to shared memory. Where the block has the new token's tile, the token
+// is added there, and to the cache. Sixteen threads have a row of 64: two elements each of either
+// half.
+DEVICE void Consumer::turn(const ChainLink& l, const Held& h, const Tiles& t) {
+  const int row = threadIdx.x / 16, pair = threadIdx.x % 16, group = l.heads / l.keyHeads, tokens = h.before();
+  const bool fresh = t.to * TILE > tokens, isQuery = row < MOST_GROUP, isKey = row == MOST_GROUP, isValue = row == MOST_GROUP + 1;
+  Ring<STAGES> last = ring;
+  for (int n = t.from + 1; n < t.to; n++) last.advance();
+  if (isQuery && row >= group) {
+    storeShared4(at + Layout::queries + row * Layout::ofQuery + 4 * pair, 0u);
+    storeShared4(at + Layout::queries + row * Layout::ofQuery + 4 * pair + HEAD_SIZE, 0u);
+  } else if (isQuery || fresh && (isKey || isValue)) {
+    const uint64_t* from = (isQuery ? l.in + (t.head * group + row) * (HEAD_SIZE / 2) : (isKey ? l.k : l.v) + t.head * (HEAD_SIZE / 2)) + pair;
+    float2 of[2] = {{1, 0}, {1, 0}};
+    if (l.frequencies && !isValue)
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        // The angle may be many turns, which float32 could not hold; within one turn it can.
+        constexpr double turn = 6.283185307179586476925;
+        const double theta = (l.offset + tokens) * l.frequencies[2 * pair + n];
+        sincosf((float)(theta - turn * rint(theta / turn)), &of[n].y, &of[n].x);
+        of[n].x *= l.amplitude, of[n].y *= l.amplitude;
+      }
+    uint64_t x[2];
+    do x[0] = get(from), x[1] = get(from + HEAD_SIZE / 4);
+    while (!isOf(x, numberOf(l.inNumber)));
+    uint32_t low = (uint32_t)x[0], high = (uint32_t)x[1];
+    if (l.frequencies && !isValue) {
+      const float2 y = unpack(low), z = unpack(high);
+      low = pack(y.x * of[0].x - z.x * of[0].y, y.y * of[1].x - z.y * of[1].y);
+      high = pack(z.x * of[0].x + y.x * of[0].y, z.y * of[1].x + y.y * of[1].y);
+    }
+    if (isQuery) {
+      storeShared4(at + Layout::queries + row * Layout::ofQuery + 4 * pair, low);
+      storeShared4(at + Layout::queries + row * Layout::ofQuery + 4 * pair + HEAD_SIZE, high);
+    } else {
+      if (h.takes()) {
+        Scalar* to = isKey ? (Scalar*)l.keys + h.item * l.keysBatch + t.head * l.keysHead + tokens * l.keysRow
+                           : (Scalar*)l.values + h.item * l.valuesBatch + t.head * l.valuesHead + tokens * l.valuesRow;
+        ((uint32_t*)to)[pair] = low, ((uint32_t*)to)[pair + HEAD_SIZE / 4] = high;
+      }
+      barrierWait(full(last), last.parity);
+      const uint32_t tile = stage(last) + isValue * TILE * HEAD_SIZE * 2;
+      storeShared4(boxed(tile, tokens % TILE, pair / 4) + pair % 4 * 4, low);
+      storeShared4(boxed(tile, tokens % TILE, pair / 4 + 4) + pair % 4 * 4, high);
+      sharedToAsync();
+    }
+  } else if (fresh && row > MOST_GROUP + 1) {
+    // Values behind the new one may be anything, also what no probability of 0 makes 0.
+    barrierWait(full(last), last.parity);
+    const uint32_t tile = stage(last) + TILE * HEAD_SIZE * 2;
+    for (int i = threadIdx.x - 16 * (MOST_GROUP + 2) + (tokens % TILE + 1) * 8; i < TILE * 8; i += JOINING - 16 * (MOST_GROUP + 2))
+      storeShared16(tile + 16 * i, make_uint4(0, 0, 0, 0));
+    sharedToAsync();
+  }
+}
+
+// attend sends what the block's keys give of the queries that share them, which are rows of one
+// product of a warp.
+DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, const Tiles& t) {
+  if (warp() == 0) {
+    const int keys = h.before() + 1;
+    uint32_t q[4][4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      const uint32_t from = at + Layout::queries + lane() / 4 * Layout::ofQuery + 32 * k + lane() % 4 * 4;
+      q[k][0] = loadShared4(from), q[k][2] = loadShared4(from + 16), q[k][1] = q[k][3] = 0;
+    }
+    float most = -INFINITY, total = 0, o[8][4] = {};
+    Ring<STAGES> r = ring;
+    for (int tile = t.from; tile < t.to; tile++, r.advance()) {
+      barrierWait(full(r), r.parity);
+      const uint32_t k = stage(r), v = k + TILE * HEAD_SIZE * 2;
+      float s[4][4] = {};
+#pragma unroll
+      for (int step = 0; step < 4; step++)
+#pragma unroll
+        for (int n = 0; n < 4; n += 2) {
+          uint32_t b[4];
+          loadMatrix4(b, boxed(k, 8 * n + 8 * (lane() / 16) + lane() % 8, 2 * step + lane() / 8 % 2));
+          multiplyAdd<Type>(s[n], q[step], b[0], b[1]);
+          multiplyAdd<Type>(s[n + 1], q[step], b[2], b[3]);
+        }
+      float now = most;
+#pragma unroll
+      for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          s[n][e] = tile * TILE + 8 * n + 2 * (lane() % 4) + e < keys ? s[n][e] * l.scale : -INFINITY;
+          now = fmaxf(now, s[n][e]);
+        }
+      now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
+      now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
+      const float factor = exp2Fast(most - now);
+      most = now, total *= factor;
+      uint32_t p[2][4];
+#pragma unroll
+      for (int n = 0; n < 4; n++) {
+        const float x = exp2Fast(s[n][0] - now), y = exp2Fast(s[n][1] - now);
+        total += x + y, p[n / 2][n % 2 * 2] = pack(x, y), p[n / 2][n % 2 * 2 + 1] = 0;
+      }
+#pragma unroll
+      for (int n = 0; n < 8; n++) o[n][0] *= factor, o[n][1] *= factor;
+#pragma unroll
+      for (int step = 0; step < 2; step++)
+#pragma unroll
+        for (int n = 0; n < 8; n += 2) {
+          uint32_t b[4];
+          loadMatrix4Transposed(b, boxed(v, 16 * step + lane() % 16, n + lane() / 16));
+          multiplyAdd<Type>(o[n], p[step], b[0], b[1]);
+          multiplyAdd<Type>(o[n + 1], p[step], b[2], b[3]);
+        }
+    }
+    total += __shfl_xor_sync(~0u, total, 1);
+    total += __shfl_xor_sync(~0u, total, 2);
+    const int group = l.heads / l.keyHeads;
+    if (lane() / 4 < group) {
+      uint64_t* to = l.partials + ((int64_t)(t.head * group + lane() / 4) * t.runs + t.run) * PARTIAL;
+      if (lane() % 4 == 0) put(to, word(most, numberOf(number)), word(total, numberOf(number)));
+#pragma unroll
+      for (int n = 0; n < 8; n++) put(to + 2 + 8 * n + 2 * (lane() % 4), word(o[n][0], numberOf(number)), word(o[n][1], numberOf(number)));
+    }
+  }
+  for (int tile = t.from; tile < t.to; tile++) release();
+}
+
+// Joined is sums over some keys, relative to the largest score.
+struct Joined {
+  float most = -INFINITY, total = 0, o[2] = {0, 0};
+
+  DEVICE void add(const Joined& x) {
+    const float now = fmaxf(most, x.most);
+    if (now == -INFINITY) return;
+    const float own = exp2Fast(most - now), other = exp2Fast(x.most - now);
+    most = now, total = total * own + x.total * other;
+#pragma unroll
+    for (int n = 0; n < 2; n++) o[n] = o[n] * own + x.o[n] * other;
+  }
+};
+
+// merge adds what runs of keys give. A block has sixteen columns of a head, a thread two of them.
+DEVICE void Consumer::merge(const ChainLink& l, int number, const Tiles& t) const {
+  constexpr int PAIRS = 8, PARTS = HEAD_SIZE / 2 / PAIRS, AHEAD = MOST_RUNS / (JOINING / PAIRS);
+  for (int part = blockIdx.x; part < l.heads * PARTS; part += gridDim.x) {
+    const int head = part / PARTS, pair = part % PARTS * PAIRS + threadIdx.x % PAIRS;
+    uint64_t x[AHEAD][2] = {}, o[AHEAD][2] = {};
+    bool there[AHEAD];
+    for (bool all = false; !all;) {
+      all = true;
+#pragma unroll
+      for (int n = 0; n < AHEAD; n++) {
+        const int run = threadIdx.x / PAIRS + n * (JOINING / PAIRS);
+        const uint64_t* from = l.partials + ((int64_t)head * t.runs + run) * PARTIAL;
+        there[n] = run < t.used;
+        if (there[n]) get(x[n], from), get(o[n], from + 2 + 2 * pair);
+      }
+#pragma unroll
+      for (int n = 0; n < AHEAD; n++)
+        if (there[n]) all &= isOf(x[n], numberOf(number)) && isOf(o[n], numberOf(number));
+    }
+    __syncwarp();
+    Joined sum;
+#pragma unroll
+    for (int n = 0; n < AHEAD; n++) {
+      if (!there[n]) continue;
+      Joined own;
+      own.most = floatOf(x[n][0]), own.total = floatOf(x[n][1]), own.o[0] = floatOf(o[n][0]), own.o[1] = floatOf(o[n][1]);
+      sum.add(own);
+    }
+#pragma unroll
+    for (int by = PAIRS; by < 32; by *= 2) {
+      Joined other;
+      other.most = __shfl_xor_sync(~0u, sum.most, by), other.total = __shfl_xor_sync(~0u, sum.total, by);
+#pragma unroll
+      for (int n = 0; n < 2; n++) other.o[n] = __shfl_xor_sync(~0u, sum.o[n], by);
+      sum.add(other);
+    }
+    Joined* ofWarps = (Joined*)(shared + Layout::sums);
+    if (part != blockIdx.x) groupSync(1, JOINING);  // the sums of the part before have been read
+    if (lane() < PAIRS) ofWarps[warp() * PAIRS + lane()] = sum;
+    groupSync(1, JOINING);
+    if (threadIdx.x >= PAIRS) continue;
+    for (int w = 1; w < CONSUMERS; w++) sum.add(ofWarps[w * PAIRS + lane()]);
+    const uint32_t both = pack(sum.o[0] / sum.total, sum.o[1] / sum.total);
+    const int at = head * (HEAD_SIZE / 2) + pair;
+    put(l.out + at, word(both, numberOf(number)));
+    if (l.data) ((uint32_t*)l.data)[at] = both;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_constant__ ChainArguments g) {
+  extern __shared__ __align__(1024) char shared[];
+  const uint32_t at = sharedAddress(shared);
+  constexpr int PIECES = sizeof(ChainLink) / 16;
+  const auto pieceOf = [&](int link) { return (uint4*)(shared + Layout::links + link % LINKS * (int)sizeof(ChainLink)) + threadIdx.x; };
+  Held* held = (Held*)(shared + Layout::held);
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; stage++) {
+      barrierInit(at + Layout::full + 8 * stage, 1);
+      barrierInit(at + Layout::empty + 8 * stage, CONSUMERS);
+    }
+    barrierInitDone();
+  }
+  const uint32_t launch = *(volatile const uint32_t*)&g.state->launches + 1;
+  for (int n = threadIdx.x; n < g.count; n += THREADS) {
+    const ChainLink& l = g.links[n];
+    if (l.kind != Attention) continue;
+    const int item = l.state[0], tokens = l.state[1 + item];
+    held[l.slot] = {item, l.state[1 + l.items + item] ? tokens : -1 - tokens};
+  }
+  for (int link = 0; link < min(2, g.count); link++)
+    if (threadIdx.x < PIECES) *pieceOf(link) = ((const uint4*)(g.links + link))[threadIdx.x];
+  __syncthreads();
+  if (warp() == CONSUMERS) {
+    if (lane() == 0) produce(g, held, at);
+    return;
+  }
+  Consumer c{g, shared, at, launch};
+  for (int n = 0; n < g.count; n++) {
+    const ChainLink& l = *(const ChainLink*)(shared + Layout::links + n % LINKS * (int)sizeof(ChainLink));
+    const bool copies = n + 2 < g.count && threadIdx.x < PIECES;
+    uint4 piece;
+    if (copies) piece = ((const uint4*)(g.links + n + 2))[threadIdx.x];
+    // Behind this barrier the link's input is there, and so is the link after the next one.
+    const auto meet = [&] {
+      if (copies) *pieceOf(n + 2) = piece;
+      groupSync(1, JOINING);
+    };
+    if (l.kind == Source) {
+      c.source(l, n);
+      meet();
+    } else if (l.kind == Product) {
+      const Run run(l);
+      const uint32_t a = at + Layout::a + c.products++ % 2 * Layout::ofA;
+      c.gather(l, run, a);
+      meet();
+      c.multiply(l, n, run, a);
+      c.finish(l, n, run);
+    } else {
+      const Held h = held[l.slot];
+      const Tiles t(l, h.before() + 1);
+      if (t.from < t.to) c.turn(l, h, t);
+      meet();
+      if (t.from < t.to) c.attend(l, n, h, t);
+      c.merge(l, n, t);
+    }
+  }
+  // The last block counts the launch and the tokens: all others have read both.
+  __shared__ bool last;
+  groupSync(1, JOINING);
+  if (threadIdx.x == 0) last = atomicAdd(&g.state->ended, 1) == gridDim.x - 1;
+  groupSync(1, JOINING);
+  if (!last) return;
+  if (threadIdx.x == 0) g.state->ended = 0, g.state->launches = launch;
+  for (int n = threadIdx.x; n < g.count; n += JOINING) {
+    const ChainLink& l = g.links[n];
+    if (l.kind == Attention && held[l.slot].takes()) l.state[1 + held[l.slot].item] = held[l.slot].tokens + 1;
+  }
+}
