@@ -33,7 +33,7 @@ const (
 	ControlSkipped              // steps that did not, because the norm was not below LargestNorm
 	ControlSkippedInARow        // the last ones of these
 	ControlNorm                 // norm of all gradients together
-	ControlVerdict              // StepMade, NoRate, or the first tensor with which the norm is not below LargestNorm
+	ControlVerdict              // StepMade, NoRate, StepAbandoned, or the first tensor with which the norm is not below LargestNorm
 	ControlRate                 // learning rate
 	ControlScale                // factor of the gradients
 	ControlLossScale            // factor of the loss whose gradients the next step finds
@@ -47,8 +47,9 @@ const (
 
 // Verdicts of PlanStep that are no tensor's number.
 const (
-	StepMade = -1 // the step changes weights
-	NoRate   = -2 // there is no learning rate for the step
+	StepMade      = -1 // the step changes weights
+	NoRate        = -2 // there is no learning rate for the step
+	StepAbandoned = -3 // a network of the device was aborted, and sums over its members mean nothing
 )
 
 // LargestNorm is the bound of a step's gradient norm: a step whose norm is not below it is skipped.
@@ -136,7 +137,8 @@ type OptimizerKernels interface {
 	// PlanStep decides about a step from the sums of the squares of its gradients: it writes the
 	// norm, the verdict, the rate and the scale into a control vector, and counts the step as one
 	// that was made or skipped. A step that has no finite rate in the control vector is neither,
-	// and changes no weights.
+	// and changes no weights. So is one on a device of which a network was aborted, until it joins
+	// the next one.
 	PlanStep(p StepPlan, sums, control Tensor) error
 	// Zero writes zeros to all tensors.
 	Zero(x []Tensor) error

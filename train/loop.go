@@ -104,8 +104,9 @@ type Loop struct {
 
 // reports is how far the reports of steps were read.
 type reports struct {
-	queued   *queuedStep // on a device, the step whose report was not read yet
-	reported time.Time   // when the last report was read
+	queued   *queuedStep   // on a device, the step whose report was not read yet
+	unread   []*queuedStep // the steps whose reports could not be read, since a rank was lost
+	reported time.Time     // when the last report was read
 }
 
 // graphKey is the shape of batches, by data.Batch.String, and what is done with them.

@@ -45,13 +45,14 @@ type rankTraining struct {
 	Accumulation int
 	BFloat16     bool
 	Shard        bool
-	Weights      bool   // are shared out
-	Sequences    bool   // are shared, by a group that has a network of its own
-	Mesh         [2]int // how many ranks share sequences, and how many a copy of what is sharded; 0 for 1 and all
-	Packed       bool   // sequences lie end to end
-	Drops        bool   // with dropout everywhere, and slopes in attention
-	Folder       string // for checkpoints that all write and read, empty for none
-	Fault        string // what happens to rank 1, or to rank 0 by killRank0, in its sixth step
+	Weights      bool          // are shared out
+	Sequences    bool          // are shared, by a group that has a network of its own
+	Mesh         [2]int        // how many ranks share sequences, and how many a copy of what is sharded; 0 for 1 and all
+	Packed       bool          // sequences lie end to end
+	Drops        bool          // with dropout everywhere, and slopes in attention
+	Folder       string        // for checkpoints that all write and read, empty for none
+	Fault        string        // what happens to rank 1, or to rank 0 by killRank0, in its sixth step
+	Later        time.Duration // that a rank is killed after its step has begun
 	Lost         distributed.Lost
 	Out          string // the folder for rankResults
 }
@@ -131,7 +132,7 @@ func TestRank(t *testing.T) {
 		r.Losses, took = append(r.Losses, s.Loss), append(took, s.Duration)
 		return nil
 	}})
-	if c.Lost != distributed.LostEnds {
+	if c.Lost != distributed.LostEnds && (c.Shard || c.Weights) {
 		l.c.CheckpointEvery = 4
 	}
 	atFault := 1
@@ -139,7 +140,7 @@ func TestRank(t *testing.T) {
 		atFault = 0
 	}
 	if c.Fault != "" && c.Fault != "lie" && group.Rank() == atFault {
-		l.c.Data = faulty{l.c.Data, c.Fault, filepath.Join(c.Out, "killed")}
+		l.c.Data = faulty{l.c.Data, c.Fault, c.Later, filepath.Join(c.Out, "killed")}
 	}
 	if _, err := l.Run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -371,19 +372,27 @@ func TestRanksOnDevicesResume(t *testing.T) {
 	}
 }
 
-// A rank that is killed in a recorded step is replaced, and the weights are those of ranks that all
-// lived. Where the optimiser's state or the weights are shared, the training goes back to a
-// checkpoint.
+// A rank that is killed in a recorded step, at any moment of it, is replaced, and the weights are
+// those of ranks that all lived. Where the optimiser's state or the weights are shared, the training
+// goes back to a checkpoint. Otherwise there is none: the other rank has all.
 func TestLostRanksOnDevicesAreReplaced(t *testing.T) {
 	gpus(t, 2)
-	for name, c := range map[string]rankTraining{
+	cases := map[string]rankTraining{
 		"copied":          {Fault: kill},
 		"copied, rank 0":  {Fault: killRank0},
 		"copied, batches": {Fault: kill, BFloat16: true, Accumulation: 2},
 		"state":           {Fault: kill, Shard: true},
 		"weights":         {Fault: kill, Weights: true, BFloat16: true},
 		"weights, rank 0": {Fault: killRank0, Weights: true},
-	} {
+	}
+	for n := range 8 {
+		c := rankTraining{Fault: kill, Later: time.Duration(1+n) * 400 * time.Microsecond}
+		if n%2 == 1 {
+			c.Fault = killRank0
+		}
+		cases[fmt.Sprintf("copied, %s later by %v", c.Fault, c.Later)] = c
+	}
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			c.Steps = 20
 			lived := c
@@ -531,6 +540,7 @@ const kill, killRank0 = "kill", "kill rank 0"
 type faulty struct {
 	data.Batches
 	how    string
+	later  time.Duration
 	killed string // a file that is there when the rank was killed
 }
 
@@ -553,8 +563,12 @@ func (f faulty) Batch(n int) (data.Batch, error) {
 		if err := os.WriteFile(f.killed, nil, 0o666); err != nil {
 			return nil, err
 		}
-		syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+		if f.later == 0 {
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		time.AfterFunc(f.later, func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+		return f.Batches.Batch(n)
 	}
 	return nil, errors.New("the data ended")
 }

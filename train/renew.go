@@ -19,8 +19,9 @@ import (
 // again, with a new process or with fewer. All build their graphs and their optimiser anew, over
 // the same values, as the number of ranks may be another. Then one that has everything gives it to
 // all: rank 0, whose hooks know how far it is, or else one that is as far as any. A rank changes
-// its weights when the gradients of all are there, and nothing travels after that: those that are
-// left are at most one step apart, and each is at the end of one.
+// its weights when the gradients of all are there, and nothing that they depend on travels after
+// that: those that are left are at most one step apart, and each is at the end of one. On a device
+// steps were queued. Their sums end with the network, and the device makes no step of such sums.
 //
 // What no rank has as a whole any more, such as shards of which some are lost, comes from the
 // newest checkpoint.
@@ -61,10 +62,13 @@ func (l *Loop) renew(ctx context.Context, lost error) error {
 	if err := l.saver.finish(); err != nil && !errors.Is(err, distributed.ErrLost) {
 		return err
 	}
+	if err := l.settle(); err != nil {
+		return err
+	}
 	if err := l.hold(); err != nil {
 		return err
 	}
-	l.queued = nil
+	l.queued, l.unread = nil, nil
 	batches, cause := l.stepper.batchesOfStep(), l.ranks.Err()
 	if err := l.ranks.Renew(ctx, func(size int) bool { return batches%size == 0 }); err != nil {
 		return err
@@ -87,11 +91,49 @@ func (l *Loop) rebuild() error {
 	return closeAll(graphs)
 }
 
+// settle finds out what became of the steps that a device had queued when a rank was lost. It makes
+// those whose gradients had come from all ranks, and abandons the others. Nobody knows the losses
+// of the lost rank any more, so the loss of such a step is the mean over this rank's batches.
+func (l *Loop) settle() error {
+	steps := l.unread
+	if l.queued != nil {
+		steps = append(steps, l.queued)
+	}
+	if l.c.Place.Device() == nil || len(steps) == 0 || l.stepper.isSharded() || l.stepper.changing {
+		return nil
+	}
+	l.weights = weightsUpdating
+	weights := weightsGood
+	for _, q := range steps {
+		s := q.step
+		var err error
+		switch s.Report, err = q.report.Report(); {
+		case errors.Is(err, errAbandoned): // and so are those behind it
+			continue
+		case err != nil:
+			return nil
+		}
+		sums, err := l.ownLosses(q, q.scalars)
+		if err != nil {
+			return nil
+		}
+		s.Loss = sums.loss / float64(len(q.scalars))
+		s.Metrics = figures(l.training.outputs.Metrics, sums.means, scalarMetric)
+		weights = weightsAfter(s)
+		l.count(q, &s)
+		if err := tell(l.audience, s, func(h *Hook) func(Step) error { return h.OnStep }); err != nil {
+			return err
+		}
+	}
+	l.weights = weights
+	return nil
+}
+
 // hold keeps what this rank has, if it is whole and at the end of a step. On the host these are the
 // values themselves, which nothing changes until all are given others.
 func (l *Loop) hold() error {
 	knows := l.begun || l.resumed
-	if l.held != nil || l.emptied || !knows || l.queued != nil || l.weights == weightsUpdating || l.stepper.isSharded() {
+	if l.held != nil || l.emptied || !knows || l.weights == weightsUpdating || l.stepper.isSharded() {
 		return nil
 	}
 	c, err := l.saver.snapshot(false)

@@ -1,6 +1,10 @@
 package train
 
-import "github.com/stheno-ml/stheno/kernels"
+import (
+	"errors"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
 
 // Report is what happened in a step.
 type Report struct {
@@ -67,6 +71,9 @@ func (o *Stepper) readReports(count int) (err error) {
 	return err
 }
 
+// errAbandoned is the error of a step whose gradients did not come together, since a rank was lost.
+var errAbandoned = errors.New("a rank was lost before the step")
+
 // read makes a report of the oldest step that has none.
 func (o *Stepper) read(p *PendingReport) {
 	o.pending = o.pending[1:]
@@ -82,6 +89,8 @@ func (o *Stepper) read(p *PendingReport) {
 		p.err = o.errorf("%w", err)
 	case verdict == kernels.NoRate:
 		p.err = o.errorf("the schedule's learning rate of step %d is %v, it needs to be finite and not negative", o.step, p.report.LearningRate)
+	case verdict == kernels.StepAbandoned:
+		p.err = errAbandoned
 	case verdict == kernels.StepMade:
 		o.step++
 		o.skippedInARow = 0

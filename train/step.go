@@ -47,6 +47,7 @@ func (l *Loop) step(ctx context.Context, start time.Time) error {
 	}
 	wentBack := l.course.WentBack
 	if err := l.report(); err != nil {
+		l.unread = append(l.unread, next)
 		return err
 	}
 	if l.course.WentBack > wentBack { // the queued step belongs to the course that is left
@@ -190,27 +191,19 @@ func (l *Loop) report() error {
 	}
 	s, err := l.readStep(q)
 	if err != nil {
+		l.unread = append(l.unread, q)
 		return fmt.Errorf("step %d: %w", l.done, err)
 	}
 	if l.weights != weightsUpdating { // by the step after this one
-		if l.weights = weightsGood; s.Report.Skipped {
-			l.weights = weightsDoubtful
-		}
+		l.weights = weightsAfter(s)
 	}
-	l.done++
-	began := q.began
-	if l.reported.After(began) {
-		began = l.reported
-	}
-	l.reported = time.Now()
-	s.Done, s.Duration, s.Elapsed = l.done, l.reported.Sub(began), l.reported.Sub(q.start)
+	l.count(q, &s)
 	if q.unrecorded != nil {
 		why := Notice(fmt.Sprintf("steps are queued kernel by kernel, which is right and a little slower: %v", q.unrecorded))
 		if err := l.audience.noticeOnce(why); err != nil {
 			return err
 		}
 	}
-	l.last, l.fruitless = &s, 0
 	why := l.judge(s)
 	if err := tell(l.audience, s, func(h *Hook) func(Step) error { return h.OnStep }); err != nil {
 		return err
@@ -221,6 +214,26 @@ func (l *Loop) report() error {
 		}
 	}
 	return l.goBackIfDue(why)
+}
+
+// weightsAfter says what the weights are good for after a step.
+func weightsAfter(s Step) weightState {
+	if s.Report.Skipped {
+		return weightsDoubtful
+	}
+	return weightsGood
+}
+
+// count takes a step for done.
+func (l *Loop) count(q *queuedStep, s *Step) {
+	l.done++
+	began := q.began
+	if l.reported.After(began) {
+		began = l.reported
+	}
+	l.reported = time.Now()
+	s.Done, s.Duration, s.Elapsed = l.done, l.reported.Sub(began), l.reported.Sub(q.start)
+	l.last, l.fruitless = s, 0
 }
 
 // readStep waits for the numbers of a step. Until it is known that the gradients of all ranks have
@@ -252,12 +265,25 @@ func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
 
 // sumLosses adds up what the batches of a step gave, over all ranks.
 func (l *Loop) sumLosses(q *queuedStep, scalars [][]kernels.Number) error {
+	sums, err := l.ownLosses(q, scalars)
+	if err != nil {
+		return err
+	}
+	if err := l.ranks.addUp(&sums.loss, sums.means); err != nil {
+		return err
+	}
+	q.sums = &sums
+	return nil
+}
+
+// ownLosses adds up what the batches of a step gave in this rank.
+func (l *Loop) ownLosses(q *queuedStep, scalars [][]kernels.Number) (lossSums, error) {
 	metrics := l.training.outputs.Metrics
 	sums := lossSums{means: make([]mean, len(metrics))}
 	for batch, list := range scalars {
 		values, err := numbers(list)
 		if err != nil {
-			return err
+			return sums, err
 		}
 		sums.loss += values[0] * q.weights[batch]
 		for i, m := range metrics {
@@ -267,11 +293,7 @@ func (l *Loop) sumLosses(q *queuedStep, scalars [][]kernels.Number) error {
 			}
 		}
 	}
-	if err := l.ranks.addUp(&sums.loss, sums.means); err != nil {
-		return err
-	}
-	q.sums = &sums
-	return nil
+	return sums, nil
 }
 
 // numbers waits for some numbers.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/gorgonia"
 )
 
@@ -209,6 +210,7 @@ func (o *Stepper) update(recorded bool) error {
 	o.changing = !o.isHost() // where work is queued, nobody knows how far it came
 	for _, part := range []func() error{o.locate, o.checkRun, o.average, o.reduce, o.decide} {
 		if err := part(); err != nil {
+			o.changing = o.changing && !errors.Is(err, distributed.ErrLost)
 			return o.wrap(err)
 		}
 	}
@@ -225,7 +227,7 @@ func (o *Stepper) update(recorded bool) error {
 	if err := o.gather(); err != nil {
 		return o.wrap(err)
 	}
-	o.runs = 0
+	o.runs, o.changing = 0, false
 	o.markUsed()
 	return nil
 }

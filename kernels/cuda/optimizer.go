@@ -124,6 +124,7 @@ func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
 type plan struct {
 	sums                         readable
 	control                      writable
+	abandoned                    readable // see driver.GPU.Abandoned
 	limit, runs, growth, backoff float64
 	count, interval              int32
 }
@@ -139,7 +140,7 @@ func (d *Device) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) erro
 			return err
 		}
 	}
-	a := plan{sums: read(sums), control: written(control), limit: p.ClipNorm, runs: float64(p.EffectiveAccumulation()),
+	a := plan{sums: read(sums), control: written(control), abandoned: d.Abandoned(), limit: p.ClipNorm, runs: float64(p.EffectiveAccumulation()),
 		growth: p.LossScaling.EffectiveGrowth(), backoff: p.LossScaling.EffectiveBackoff(),
 		count: int32(sums.Shape[0]), interval: int32(p.LossScaling.Interval)}
 	err := d.launchOptimizer("plan_step", 1, unsafe.Pointer(&a))

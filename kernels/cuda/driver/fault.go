@@ -9,7 +9,7 @@ package driver
 /*
 #include <cuda.h>
 
-static CUresult allocateNote(CUcontext context, size_t bytes, void** at) {
+static CUresult allocateOnHost(CUcontext context, size_t bytes, void** at) {
   const CUresult result = cuCtxSetCurrent(context);
   return result ? result : cuMemHostAlloc(at, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
 }
@@ -53,8 +53,8 @@ func (g *GPU) Fault(q Queue) (taken, note Writable, err error) {
 		if err := clearFault(q, taken); err != nil {
 			return 0, 0, err
 		}
-		var note unsafe.Pointer
-		if err := g.check("cuMemHostAlloc", C.allocateNote(rawContext(g.context), C.size_t(unsafe.Sizeof(Note{})), &note)); err != nil {
+		note, err := g.hostMemory(unsafe.Sizeof(Note{}))
+		if err != nil {
 			return 0, 0, err
 		}
 		*(*Note)(note) = Note{}
@@ -62,6 +62,12 @@ func (g *GPU) Fault(q Queue) (taken, note Writable, err error) {
 		f.note.Store((*Note)(note))
 	}
 	return f.taken.At.Writable(), Writable(uintptr(unsafe.Pointer(f.note.Load()))), nil
+}
+
+// hostMemory is memory of the host that kernels reach, for as long as the process lives.
+func (g *GPU) hostMemory(bytes uintptr) (at unsafe.Pointer, err error) {
+	err = g.check("cuMemHostAlloc", C.allocateOnHost(rawContext(g.context), C.size_t(bytes), &at))
+	return at, err
 }
 
 func clearFault(q Queue, taken *Block) error {

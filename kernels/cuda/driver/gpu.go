@@ -28,6 +28,7 @@ type GPU struct {
 	constants constants
 	counters  Counters
 	faults    faults
+	abandoned atomic.Pointer[int32] // see Abandoned
 
 	recorder recorders
 	waiting  atomic.Pointer[Transfers] // that were asked for later, nil for none

@@ -113,6 +113,9 @@ func Join(ctx context.Context, g *driver.GPU, key []byte, rank, size int) (kerne
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("%s: rank is %d, it needs to be from 0 to %d", g.Name(), rank, size-1)
 	}
+	if err := g.Rejoin(); err != nil {
+		return nil, err
+	}
 	n := &network{gpu: g, rank: rank, size: size}
 	n.asTransfers = transfers{n}
 	joined := make(chan error, 1)
@@ -550,8 +553,11 @@ func (n *network) Err() error {
 	return errorOf(n.gpu, "ncclCommGetAsyncError", C.networkState(n.communicator), n.communicator)
 }
 
-// Abort makes NCCL's kernels end.
-func (n *network) Abort() { n.leave(true) }
+// Abort makes NCCL's kernels end, once the device knows that what they leave means nothing.
+func (n *network) Abort() {
+	n.gpu.Abandon()
+	n.leave(true)
+}
 
 // Close destroys the communicator.
 func (n *network) Close() { n.leave(false) }

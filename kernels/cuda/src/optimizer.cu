@@ -24,7 +24,7 @@ struct Chunk {
 
 // Places in a control vector, as kernels/optimizer.go lists them.
 enum { Steps, Skipped, SkippedInARow, Norm, Verdict, Rate, Scale, LossScale, GoodSteps, FirstRate, Rates, RateWindow = 4, ControlSize = Rates + RateWindow };
-constexpr double StepMade = -1, NoRate = -2;
+constexpr double StepMade = -1, NoRate = -2, StepAbandoned = -3;
 constexpr double LargestNorm = 0x1p64;
 
 // Update is the host's update in optimizer.go. With a control vector, its rate and scale are
@@ -262,12 +262,17 @@ extern "C" __global__ void __launch_bounds__(Threads) sum_parts(const __grid_con
 struct Plan {
   const double* sums;
   double* control;
+  const volatile int32_t* abandoned;  // in the host's memory; null where no network can be aborted
   double limit, runs, growth, backoff;
   int32_t count, interval;
 };
 
 // decide writes what is decided about a step whose squares have the given sum into c.
 __device__ __forceinline__ void decide(const Plan& p, double total, double verdict, double* c) {
+  if (p.abandoned && *p.abandoned) {
+    c[Verdict] = StepAbandoned;
+    return;
+  }
   const double at = c[Steps] - c[FirstRate];
   const double rate = at >= 0 && at < RateWindow ? c[Rates + (int)at] : NAN;
   if (!isfinite(rate)) {
