@@ -373,8 +373,8 @@ func TestRanksOnDevicesResume(t *testing.T) {
 }
 
 // A rank that is killed in a recorded step, at any moment of it, is replaced, and the weights are
-// those of ranks that all lived. Where the optimiser's state or the weights are shared, the training
-// goes back to a checkpoint. Otherwise there is none: the other rank has all.
+// those of ranks that all lived. Where the optimiser's state or the weights are shared, the
+// training goes back to a checkpoint. Otherwise there is none: the other rank has all.
 func TestLostRanksOnDevicesAreReplaced(t *testing.T) {
 	gpus(t, 2)
 	cases := map[string]rankTraining{

@@ -10,8 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// check finds what the device cannot do of a valid problem, whose heads may be so large, and decides
-// what to compute in.
+// check finds what the device cannot do of a valid problem, whose heads may be so large, and
+// decides what to compute in.
 func (c *attention) check(largest int) error {
 	a := c.Attention
 	if what := unserved(a, largest); what != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// checkDecoding compares attention of a few rows with the reference, and calls it again for the same
-// bits. The host's tensors hold what the device's do.
+// checkDecoding compares attention of a few rows with the reference, and calls it again for the
+// same bits. The host's tensors hold what the device's do.
 func (r *rowwiseTest) checkDecoding(a, host *kernels.Attention, dtype kernels.DType) {
 	r.Helper()
 	q := a.Q.Shape
@@ -41,8 +41,8 @@ func (r *rowwiseTest) checkDecoding(a, host *kernels.Attention, dtype kernels.DT
 	}
 }
 
-// Attention of few rows with all options and lengths, where blocks have a part of a head, one head or
-// many, on Hopper and by the kernels for any device.
+// Attention of few rows with all options and lengths, where blocks have a part of a head, one head
+// or many, on Hopper and by the kernels for any device.
 func TestDecoding(t *testing.T) {
 	options := []func(a *kernels.Attention){
 		func(*kernels.Attention) {},

@@ -87,8 +87,8 @@ func (v decoder) sharedBytes() int {
 // partialBytes is what a block leaves of a head that it shares: PARTIAL in the source.
 func (v decoder) partialBytes() int { return rowsOfDecoder * (v.dv + 2) * 4 }
 
-// grid is the blocks for so many heads of so many keys each: as many as the device has room for, or a
-// few less, where heads then end with blocks and no block takes longer.
+// grid is the blocks for so many heads of so many keys each: as many as the device has room for, or
+// a few less, where heads then end with blocks and no block takes longer.
 func (v decoder) grid(heads, keys, multiprocessors int) int {
 	tiles := max(1, (keys+v.keys-1)/v.keys)
 	blocks := min(v.blocks*multiprocessors, tiles*heads)

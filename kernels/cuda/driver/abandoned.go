@@ -8,8 +8,8 @@ import (
 )
 
 // When a network is aborted, its operations on the device end with sums that mean nothing, and the
-// kernels behind them run. A kernel that decides whether weights change looks at a word in memory of
-// the host first, which is set before the network is aborted.
+// kernels behind them run. A kernel that decides whether weights change looks at a word in memory
+// of the host first, which is set before the network is aborted.
 
 // Rejoin makes what networks of the device bring count again. It waits for the work before.
 func (g *GPU) Rejoin() error {

@@ -32,6 +32,12 @@ type Note struct {
 	There                  int32
 }
 
+// hostWords are what kernels and the host tell each other in memory of the host.
+type hostWords struct {
+	faults    faults
+	abandoned atomic.Pointer[int32] // see Abandoned
+}
+
 // faults is where a device's kernels note an index: the first one since the last was reported.
 type faults struct {
 	sync.Mutex

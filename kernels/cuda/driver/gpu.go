@@ -27,8 +27,7 @@ type GPU struct {
 	maps      tensorMaps
 	constants constants
 	counters  Counters
-	faults    faults
-	abandoned atomic.Pointer[int32] // see Abandoned
+	hostWords
 
 	recorder recorders
 	waiting  atomic.Pointer[Transfers] // that were asked for later, nil for none
