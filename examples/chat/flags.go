@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/stheno-ml/stheno/examples/internal/cli"
@@ -45,6 +47,15 @@ func parse(args []string, screen io.Writer) (s settings, question string, err er
 	}
 	if err == nil {
 		err = cli.Behind(f)
+	}
+	switch {
+	case err != nil:
+	case s.model.Folder == "":
+		err = errors.New("-model is needed: a model's folder, a GGUF file, or hub:NAME, such as hub:HuggingFaceTB/SmolLM2-135M-Instruct")
+	case s.tokens < 0:
+		err = fmt.Errorf("-max-tokens is %d, it needs to be positive, or 0 for as many as fit", s.tokens)
+	case math.IsNaN(s.temperature) || math.IsInf(s.temperature, 0):
+		err = fmt.Errorf("-temperature is %v, it needs to be a number", s.temperature)
 	}
 	return s, strings.Join(f.Args(), " "), err
 }

@@ -129,7 +129,7 @@ func TestOnce(t *testing.T) {
 
 // A wrong flag is answered by the one that was probably meant, and help is in groups.
 func TestFlags(t *testing.T) {
-	s, question, err := parse(strings.Fields("-max-tokens 5 what is it"), io.Discard)
+	s, question, err := parse(strings.Fields("-model x -max-tokens 5 what is it"), io.Discard)
 	if err != nil || s.tokens != 5 || question != "what is it" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -142,5 +142,23 @@ func TestFlags(t *testing.T) {
 	var help strings.Builder
 	if _, _, err := parse([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "\nthe model\n") || strings.Contains(help.String(), "\nmore\n") {
 		t.Errorf("help is %v, %s", err, help.String())
+	}
+}
+
+// Each mistake is told in one line that names what to change, before a model is loaded.
+func TestMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"hi":                            "-model is needed: a model's folder, a GGUF file, or hub:NAME",
+		"-model x -max-tokens -1 hi":    "-max-tokens is -1, it needs to be positive, or 0 for as many as fit",
+		"-model x -temperature NaN hi":  "-temperature is NaN, it needs to be a number",
+		"-model x -temperature -Inf hi": "-temperature is -Inf, it needs to be a number",
+		"-model x -seed -1 hi":          `invalid value "-1" for flag -seed: it needs to be a whole number, not negative`,
+		"-model x hi -seed 1":           `-seed stands behind "hi", flags need to stand before all else`,
+		"-modle x hi":                   "there is no flag -modle: did you mean -model?",
+	} {
+		_, _, err := parse(strings.Fields(args), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: error %v, want one line with %q", args, err, want)
+		}
 	}
 }

@@ -135,7 +135,11 @@ func parse(args []string, screen io.Writer) (settings, error) {
 			}
 		})
 		if len(others) > 0 {
-			return s, fmt.Errorf("%s is given with -resume, which goes on with the settings of the run", strings.Join(others, ", "))
+			verb := "is"
+			if len(others) > 1 {
+				verb = "are"
+			}
+			return s, fmt.Errorf("%s %s given with -resume, which goes on with the settings of the run", strings.Join(others, ", "), verb)
 		}
 		return s, nil
 	case s.Model == "":
@@ -193,6 +197,9 @@ func (s settings) checkNumbers() error {
 			return fmt.Errorf("-%s is %d, it needs to be at least %d", n.flag, n.value, n.least)
 		}
 	}
+	if s.Batch > math.MaxInt32/s.Context {
+		return fmt.Errorf("-batch is %d and -context is %d, their product needs to be at most %d", s.Batch, s.Context, math.MaxInt32)
+	}
 	finite := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 	switch {
 	case !(s.Epochs > 0) || !finite(s.Epochs):
@@ -230,7 +237,9 @@ func (s *settings) readBack() error {
 	}
 	samples := s.Samples
 	s.Samples = nil
-	err = train.ReadSettings(c, s)
+	if err = train.ReadSettings(c, s); err == nil && s.Model == "" {
+		err = fmt.Errorf("-out %s holds a run of another program: it names no model", s.out)
+	}
 	if s.given["sample"] {
 		s.Samples = samples
 	}

@@ -45,6 +45,19 @@ var otherNames = map[string]string{
 	"eos": "end", "num-workers": "workers", "jobs": "workers",
 }
 
+// groups are the flags as help shows them.
+var groups = []cli.Group{
+	{Title: "tokens", Flags: []string{"tokenizer", "end", "field"}},
+	{Title: "files", Flags: []string{"out", "shard", "validation", "seed"}},
+	{Title: "machine", Flags: []string{"workers"}},
+}
+
+// uses are examples for help.
+var uses = []string{
+	"go run ./examples/prepare -tokenizer hub:openai-community/gpt2 -out tokens 'fineweb/*.parquet'",
+	"go run ./examples/prepare -tokenizer SmolLM2-135M -validation 0.01 -out tokens chapters.txt notes.jsonl",
+}
+
 func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	var o prepare.Options
 	f := flag.NewFlagSet("prepare", flag.ContinueOnError)
@@ -59,9 +72,7 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	f.IntVar(&o.Workers, "workers", 0, "how many goroutines encode; 0 means as many as there are processors")
 	switch err := cli.Flags(f, args, otherNames); {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(screen, "prepare FLAGS TEXTS makes files of tokens of texts, whose names end in .txt, .jsonl or .parquet.\n\n")
-		f.SetOutput(screen)
-		f.PrintDefaults()
+		cli.Help(screen, f, "prepare FLAGS TEXTS makes files of tokens of texts, whose names end in .txt, .jsonl or .parquet.\n", uses, groups)
 		return err
 	case err != nil:
 		return err

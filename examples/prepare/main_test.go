@@ -65,7 +65,18 @@ func TestPrepare(t *testing.T) {
 
 // Each mistake is told in one line that names what to change.
 func TestMistakes(t *testing.T) {
+	content, err := os.ReadFile("../../train/tokenizer/testdata/huggingface/smollm.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct{ Tokenizer json.RawMessage }
+	if err := json.Unmarshal(content, &golden); err != nil {
+		t.Fatal(err)
+	}
 	t.Chdir(t.TempDir())
+	if err := os.WriteFile("ok.json", golden.Tokenizer, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for name, content := range map[string]string{"a.txt": "a", "a[1].txt": "a", "a.jsonl": `{"body": "a"}`, "a.csv": "a,b", "tokenizer.json": "{"} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
@@ -82,11 +93,22 @@ func TestMistakes(t *testing.T) {
 		"-model x a.txt":                    "there is no flag -model: did you mean -tokenizer?",
 		"-tokenizer x -shard 1e6 a.txt":     `invalid value "1e6" for flag -shard: it needs to be a whole number`,
 		"-tokenizer x -validation 5% a.txt": `invalid value "5%" for flag -validation: it needs to be a number`,
-		"-tokenizer x -workers 1.5 a.txt":   `invalid value "1.5" for flag -workers: it needs to be a whole number`,
+		"-tokenizer ok.json -workers 5000000000000000000 -out y a.txt": "workers is 5000000000000000000, it needs to be from 1 to 65536",
+		"-tokenizer ok.json -shard -3 -out y a.txt":                    "shard is -3 tokens, it needs to be at least 2",
+		"-tokenizer ok.json -validation 2 -out y a.txt":                "validation is 2, it needs to be at least 0 and less than 1",
+		"-tokenizer ok.json -field text -out y a.jsonl":                `a.jsonl: line 1 has no field "text"`,
+		"-tokenizer ok.json -out y a.csv":                              "a.csv: the name needs to end in .txt, .jsonl or .parquet",
+		"-tokenizer ok.json -out y .":                                  ". is a folder, it needs to be a file",
+		"-tokenizer ok.json -out a.txt a.txt":                          "a.txt",
+		"-tokenizer x -workers 1.5 a.txt":                              `invalid value "1.5" for flag -workers: it needs to be a whole number`,
 	} {
 		err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: error %v, want one line with %q", args, err, want)
+		}
+		if _, err := os.Stat("y"); err == nil {
+			t.Errorf("%q: a folder stays behind", args)
+			os.RemoveAll("y")
 		}
 	}
 }

@@ -79,6 +79,8 @@ func (s settings) check() error {
 		return fmt.Errorf("-max-time is %v, it needs to be positive", s.api.Limits.Time)
 	case s.grace < 0:
 		return fmt.Errorf("-grace is %v, it cannot be negative", s.grace)
+	case s.model.Folder == "":
+		return errors.New("-model is needed: a model's folder, a GGUF file, or hub:NAME, such as hub:HuggingFaceTB/SmolLM2-135M-Instruct")
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func run(ctx context.Context, s settings, listening func(net.Addr, string)) erro
 	}
 	decoder, err := m.NewBatchDecoder(s.places, m.Capacity)
 	if err != nil {
-		return err
+		return fmt.Errorf("-places is %d: %w", s.places, err)
 	}
 	scheduler, err := serve.NewScheduler(serve.SchedulerConfig{Decoder: decoder, Tokenizer: m.Tokenizer, Waiting: s.waiting})
 	if err != nil {
@@ -82,7 +82,7 @@ func run(ctx context.Context, s settings, listening func(net.Addr, string)) erro
 	if s.embedder != "" {
 		e, err := embed.Load(s.embedder, pretrained.Options{})
 		if err != nil {
-			return err
+			return fmt.Errorf("-embedder: %w", err)
 		}
 		defer e.Close()
 		if s.api.Embed, err = openai.EmbedBy(e); err != nil {

@@ -86,7 +86,7 @@ func TestServeErrors(t *testing.T) {
 
 // A wrong flag is answered by the one that was probably meant, and help is in groups.
 func TestFlags(t *testing.T) {
-	s, err := parse(strings.Fields("-places 5"), io.Discard)
+	s, err := parse(strings.Fields("-model x -places 5"), io.Discard)
 	if err != nil || s.places != 5 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -103,6 +103,7 @@ func TestFlags(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"-address 8080":  `-address is "8080", it needs to be a host and a port, such as localhost:8080`,
+		"":               "-model is needed: a model's folder, a GGUF file, or hub:NAME",
 		"-places 0":      "-places is 0, it needs to be at least 1",
 		"-waiting -1":    "-waiting is -1, it needs to be positive, or 0 for 4 a place",
 		"-max-tokens -1": "-max-tokens is -1, it needs to be positive, or 0",

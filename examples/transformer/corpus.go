@@ -153,8 +153,8 @@ func loadShards(s settings) (c corpus, err error) {
 	case statErr == nil:
 		c.tokenizer, err = tokenizer.OpenHuggingFace(own)
 	default:
-		err = fmt.Errorf("-data %s is a folder of tokens without the tokenizer.json that examples/prepare leaves there; "+
-			"-vocab and -merges name GPT-2's", s.Data)
+		err = fmt.Errorf("-data %s is a folder without the tokenizer.json that examples/prepare leaves beside tokens; "+
+			"-vocab and -merges name GPT-2's, and a text is a file", s.Data)
 	}
 	if err != nil {
 		return c, err

@@ -66,6 +66,9 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 	if !r.place.Leads() {
 		return err
 	}
+	if err != nil && end.Done == 0 {
+		r.started = false // so that no folder stays without anything in it
+	}
 	for _, n := range end.Notices {
 		say("Notice: %s", n)
 	}

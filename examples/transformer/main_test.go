@@ -172,7 +172,7 @@ func TestWhatCannotWorkIsSaid(t *testing.T) {
 		{`-shard is "state", it needs several GPUs`, run("-shard", "state")},
 		{"-out text.txt is a file, it needs to be a folder", run("-out", "text.txt")},
 		{"-out: stat text.txt/run", run("-out", "text.txt/run")},
-		{" is a folder of tokens without the tokenizer.json that examples/prepare leaves there", run("-data", ".")},
+		{" is a folder without the tokenizer.json that examples/prepare leaves beside tokens", run("-data", ".")},
 		{" has no file train-00000.bin", run("-data", ".", "-vocab", vocab, "-merges", merges)},
 		{"tokens.weight", []string{"-resume", "-out", "done", "-dim", "32"}},
 		{"not what this run was started with", []string{"-resume", "-out", "done", "-data", "other.txt"}},

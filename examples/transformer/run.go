@@ -165,6 +165,11 @@ func (r *run) read(which func(*checkpoint.Folder) (checkpoint.Checkpoint, []erro
 	}
 	folder, err := checkpoint.View(r.file("checkpoints"))
 	if err != nil {
+		for folder := filepath.Clean(r.folder); folder != filepath.Dir(folder); folder = filepath.Dir(folder) {
+			if hasCheckpoints(folder) {
+				return checkpoint.Checkpoint{}, fmt.Errorf("%s is a part of a run: did you mean -out %s?", r.folder, folder)
+			}
+		}
 		return checkpoint.Checkpoint{}, fmt.Errorf("%s holds no run: %w", r.folder, err)
 	}
 	c, refused, err := which(folder)

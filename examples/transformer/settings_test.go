@@ -166,7 +166,7 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-top-k -1 -sample x":         "-top-k is -1",
 		"-top-p 2 -sample x":          "-top-p is 2",
 		"-weights bfloat16":           "-weights is given without -sample",
-		"-export":                     "flag needs an argument",
+		"-export":                     "-export needs a value behind it",
 		"-export= -out runs/1":        "-export is empty",
 		"-export x -steps 3":          "-steps is given with -export, which goes with -out alone",
 		"-export x -sample y":         "-sample is given with -export",

@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -281,7 +282,12 @@ func TestHostileFolders(t *testing.T) {
 		prepare func(t *testing.T, folder string)
 		want    string
 	}{
-		"empty":          {func(t *testing.T, folder string) { os.Remove(filepath.Join(folder, configFile)) }, "there is no config.json, it needs to be a model's folder"},
+		"empty": {func(t *testing.T, folder string) { os.Remove(filepath.Join(folder, configFile)) }, "there is no config.json, it needs to be a model's folder"},
+		"a file": {func(t *testing.T, folder string) {
+			if err := errors.Join(os.RemoveAll(folder), os.WriteFile(folder, nil, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}, "it is a file, it needs to be a model's folder"},
 		"no weights":     {func(*testing.T, string) {}, "there is neither model.safetensors nor model.safetensors.index.json"},
 		"null":           {func(t *testing.T, folder string) { write(t, folder, configFile, "null") }, "it is null"},
 		"no JSON":        {func(t *testing.T, folder string) { write(t, folder, configFile, "{") }, "config.json: unexpected end"},

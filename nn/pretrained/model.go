@@ -212,6 +212,9 @@ func (m *Model) load(o Options) error {
 
 // readFolder reads the config and the parameters of a folder.
 func (m *Model) readFolder(o Options) (err error) {
+	if info, err := os.Stat(m.folder); err == nil && !info.IsDir() {
+		return errors.New("it is a file, it needs to be a model's folder, as save_pretrained writes it, a file that ends in .gguf, or hub:NAME")
+	}
 	if _, err := os.Stat(filepath.Join(m.folder, adapterConfigFile)); err == nil {
 		return fmt.Errorf("%s lies beside the model, it needs a folder of its own, which LoadLoRA reads: "+
 			"transformers would load the model that it names, and change that", adapterConfigFile)

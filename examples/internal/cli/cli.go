@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,6 +28,9 @@ func Help(screen io.Writer, flags *flag.FlagSet, about string, examples []string
 	defer func() { io.WriteString(screen, fitted(w.String(), terminal())) }()
 	fmt.Fprintf(w, "%s\n", about)
 	for _, example := range examples {
+		if columns := terminal(); columns > 0 && !strings.Contains(example, "   ") { // and no remark
+			example = continued(example, columns-2)
+		}
 		fmt.Fprintf(w, "  %s\n", example)
 	}
 	named := map[string]bool{}
@@ -115,6 +119,9 @@ func Flags(flags *flag.FlagSet, args []string, others map[string]string) error {
 		}
 		return fmt.Errorf("there is no flag -%s (-help lists the flags)", name)
 	}
+	if name, lacks := strings.CutPrefix(err.Error(), "flag needs an argument: "); lacks {
+		return fmt.Errorf("%s needs a value behind it (-help lists the flags)", name)
+	}
 	return fmt.Errorf("%s (-help lists the flags)", plain(flags, err))
 }
 
@@ -132,7 +139,11 @@ func plain(flags *flag.FlagSet, err error) string {
 		case bool:
 			why = "it needs to be true or false"
 		case int, int64:
-			why = "it needs to be a whole number"
+			limit := ""
+			if why == "value out of range" {
+				limit = fmt.Sprintf(" from %d to %d", math.MinInt, math.MaxInt)
+			}
+			why = "it needs to be a whole number" + limit
 		case uint, uint64:
 			why = "it needs to be a whole number, not negative"
 		case float64:

@@ -7,13 +7,20 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Missing adds to the error of a path that leads to nothing the one that was probably meant: a name
 // in the same folder that is nearly the same. Other errors stay as they are.
 func Missing(path string, err error) error {
-	if !errors.Is(err, fs.ErrNotExist) {
+	slashed := filepath.ToSlash(path)
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
 		return err
+	case strings.Contains(slashed, "http:/") || strings.Contains(slashed, "https:/"):
+		return fmt.Errorf("%w: it is an address, what is there needs to be downloaded to a file first", err)
+	case strings.HasPrefix(slashed, "~/") || strings.Contains(slashed, "/~/"):
+		return fmt.Errorf("%w: ~ stands for the home folder only where it is not quoted", err)
 	}
 	return fmt.Errorf("%w%s", err, Meant(path))
 }

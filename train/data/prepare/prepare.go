@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -92,6 +93,7 @@ type piece struct {
 }
 
 const (
+	maxWorkers = 1 << 16
 	groupBytes = 256 << 10
 	pieceBytes = 1 << 20
 )
@@ -100,6 +102,7 @@ func run(ctx context.Context, paths []string, o Options) (result Result, err err
 	if err := o.check(paths); err != nil {
 		return Result{}, err
 	}
+	_, there := os.Stat(o.Folder)
 	if err := os.MkdirAll(o.Folder, 0o777); err != nil {
 		return Result{}, fmt.Errorf("the folder of the files: %w", err)
 	}
@@ -119,6 +122,9 @@ func run(ctx context.Context, paths []string, o Options) (result Result, err err
 		goroutines.Wait()
 		if err != nil {
 			err = errors.Join(err, train.remove(), validation.remove())
+			if errors.Is(there, fs.ErrNotExist) {
+				os.Remove(o.Folder) // unless something else is in it by now
+			}
 		}
 	}()
 	var readError error
@@ -208,8 +214,8 @@ func (o *Options) check(paths []string) error {
 		return errors.New("folder is empty, it needs to be a place for files")
 	case o.Shard < 2 || o.Shard > math.MaxInt32:
 		return fmt.Errorf("shard is %d tokens, it needs to be at least 2 and an int32", o.Shard)
-	case o.Workers < 1:
-		return fmt.Errorf("workers is %d, it needs to be at least 1", o.Workers)
+	case o.Workers < 1 || o.Workers > maxWorkers:
+		return fmt.Errorf("workers is %d, it needs to be from 1 to %d", o.Workers, maxWorkers)
 	case !(o.Validation >= 0 && o.Validation < 1):
 		return fmt.Errorf("validation is %v, it needs to be at least 0 and less than 1", o.Validation)
 	}

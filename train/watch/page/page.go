@@ -66,7 +66,10 @@ func (*Address) IsBoolFlag() bool { return true }
 
 // check refuses what is of another machine.
 func (a Address) check() error {
-	_, _, err := net.SplitHostPort(string(a))
+	_, port, err := net.SplitHostPort(string(a))
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	if err != nil {
 		return fmt.Errorf("the address %q needs to be a host and a port, such as %s: %w", a, DefaultAddress, err)
 	}

@@ -149,7 +149,7 @@ func TestWrongAddress(t *testing.T) {
 	defer busy.Close()
 	for address, want := range map[string]string{
 		"0.0.0.0:0": "this machine alone", "example.com:80": "this machine alone", ":0": "this machine alone",
-		"localhost": "a host and a port", busy.Addr().String(): "port 0 takes any",
+		"localhost": "a host and a port", "localhost:99999": "a host and a port", busy.Addr().String(): "port 0 takes any",
 	} {
 		h := Serve(Options{Address: Address(address)})
 		if err := h.OnStart(train.Start{}); err == nil || !strings.HasPrefix(err.Error(), "page.Serve: ") || !strings.Contains(err.Error(), want) {
