@@ -46,6 +46,14 @@ func DeepGroups(rows int) (restore func()) {
 	return func() { deepGroups = before }
 }
 
+// GroupedTile lets grouped products have one of the tiles for Hopper until the function it gives is
+// called, and the kernels for any device where there is none of the name.
+func GroupedTile(name string) (restore func()) {
+	before := groupedTiles
+	groupedTiles = slices.DeleteFunc(slices.Clone(before), func(t matmulTile) bool { return t.name != name })
+	return func() { groupedTiles = before }
+}
+
 // HeadsOfLongTiles is the least even number of heads of 128 with which forward90Longer chooses
 // larger tiles for sequences of a length, 0 where the device has none.
 func (d *Device) HeadsOfLongTiles(length int32) int {

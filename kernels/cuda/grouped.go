@@ -25,6 +25,12 @@ type grouped80Arguments struct {
 	matmul80Schedule
 }
 
+// grouped90Arguments is Arguments in src/matmul_sm90.cu, of grouped products.
+type grouped90Arguments struct {
+	groupedArguments
+	matmulSchedule
+}
+
 // GroupedMatMul multiplies the rows of each group. How many these are is known on the device alone:
 // blocks find their tiles there.
 func (d *Device) GroupedMatMul(m *kernels.GroupedMatMul, c kernels.Tensor) error {
@@ -102,9 +108,16 @@ func (d *Device) launchGrouped(g *groupedArguments, dtype kernels.DType, by grou
 	if by == groupsOfRows {
 		rowsOfGroup /= int(g.groups)
 	}
+	if d.hasMaps() && dtype != kernels.F32 && g.depth > 0 && a.isMappable() && b.isMappable() {
+		tile, ok := groupedTile90(g.columns)
+		v := matmul90{matmulTile: tile, element: elementOf(dtype), aColumns: !a.mappable(true), bRows: !b.mappable(true), by: by}
+		if ok && by.hasKernel(v.aColumns, v.bRows) {
+			return p.launchGrouped90(g, v)
+		}
+	}
 	tile := groupedTile(d.SharedMemory, rowsOfGroup)
 	v := grouped80{matmul80: matmul80{matmul80Tile: tile, element: elementOf(dtype), aColumns: !a.mappable(true), bRows: !b.mappable(true)}, by: by}
-	if dtype != kernels.F32 && g.groups <= mostGroups80 && a.isMappable() && b.isMappable() && v.isCompiled() {
+	if dtype != kernels.F32 && g.groups <= mostGroups80 && a.isMappable() && b.isMappable() && by.hasKernel(v.aColumns, v.bRows) {
 		arguments := &grouped80Arguments{groupedArguments: *g}
 		s := &arguments.matmul80Schedule
 		s.across, s.down, s.slices, s.shares = int32(tilesOf(g.columns, v.columns)), int32(tilesOf(g.rows, v.rows)), int32(tilesOf(g.depth, v.depth)), 1
@@ -123,6 +136,24 @@ func (d *Device) launchGrouped(g *groupedArguments, dtype kernels.DType, by grou
 	const threads = 256
 	s := shapeOf("matmul_any", entry+entrySuffixes[dtype], [3]int{down * tilesOf(g.columns, anySide), 1, 1}, threads, 0)
 	return d.launch(s, nil, unsafe.Pointer(g))
+}
+
+// launchGrouped90 queues a kernel for sm_90a. Tensor maps can describe the operands.
+func (p *product) launchGrouped90(g *groupedArguments, v matmul90) error {
+	d, arguments := p.device, &grouped90Arguments{groupedArguments: *g}
+	s := &arguments.matmulSchedule
+	s.down, s.across, s.slices = int32(tilesOf(g.rows, v.rows())), int32(tilesOf(g.columns, v.columns)), int32(tilesOf(g.depth, sliceDepth))
+	s.band, s.way = int32(v.band()), p.way()
+	s.tiles = s.across * s.down * g.groups
+	if v.by == groupsOfRows {
+		s.tiles = s.across * (s.down + g.groups) // no more than these
+	}
+	maps, err := p.maps(v, s.way)
+	if err != nil {
+		return err
+	}
+	blocks := v.cluster * min(d.Multiprocessors/v.cluster, int(s.tiles))
+	return d.launch(shapeOf(v.name(), v.name(), [3]int{blocks, 1, 1}, 384, v.sharedBytes()), maps, unsafe.Pointer(arguments))
 }
 
 // groupedSumsArguments is GroupedSumsArguments in src/grouped_sums.cu.

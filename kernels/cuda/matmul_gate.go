@@ -22,7 +22,7 @@ func (d *Device) matMulGate(m *kernels.MatMul, e kernels.Gate, out kernels.MatMu
 func (p *product) gates(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
 	g := p.args
-	v = matmul90{broadTile, elementOf(p.dtype), false, true, epilogue90{kind: gates}}
+	v = matmul90{matmulTile: broadTile, element: elementOf(p.dtype), bRows: true, epilogue: epilogue90{kind: gates}}
 	if !p.device.hasMaps() || p.dtype == kernels.F32 || g.cElement != v.element || len(out.C.Shape) != 2 || out.ColumnSums.IsSet() ||
 		g.depth == 0 || !p.hasFewFactors() || int(g.rows) <= v.rows() || int64(g.rows)*int64(g.columns) < large ||
 		m.B.Strides[0] != e.BUp.Strides[0] || m.B.Strides[1] != e.BUp.Strides[1] || e.Pre.Strides[0] != e.Up.Strides[0] {

@@ -32,7 +32,7 @@ func (d *Device) matMulSloped(m *kernels.MatMul, e sloping, out kernels.MatMulOu
 func (p *product) sloped(e sloping, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
 	g := p.args
-	v = matmul90{broadTile, elementOf(p.dtype), false, false, epilogue90{timesSlope, e.activation}}
+	v = matmul90{matmulTile: broadTile, element: elementOf(p.dtype), epilogue: epilogue90{timesSlope, e.activation}}
 	if e.up.IsSet() {
 		v.epilogue = epilogue90{kind: gateGradients}
 	}

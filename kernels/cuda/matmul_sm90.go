@@ -165,7 +165,7 @@ func (p *product) maps(v matmul90, way int32) ([]driver.EncodedMap, error) {
 	const rowBytes = 128
 	chunkBytes := 2 * v.chunk() // of 16-bit elements
 	operands := func(x, y view) (a, b box) {
-		a, b = box{x, true, v.rows(), rowBytes}, box{y, true, v.columns / v.cluster, rowBytes}
+		a, b = box{x, true, v.rowsOfBox(), rowBytes}, box{y, true, v.columns / v.cluster, rowBytes}
 		if v.aColumns {
 			a = box{x, false, sliceDepth, rowBytes}
 		}

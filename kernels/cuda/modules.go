@@ -78,7 +78,7 @@ func compiledModules() ([]compiledModule, error) {
 			list = append(list, v.module())
 		}
 	}
-	for _, v := range matmul90Variants() {
+	for _, v := range slices.Concat(matmul90Variants(), grouped90Variants()) {
 		list = append(list, v.module())
 	}
 	for _, v := range matmul80Variants() {

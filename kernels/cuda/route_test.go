@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -124,51 +125,204 @@ func (r *rowwiseTest) groupSizes(groups, rows int) []int {
 	return sizes
 }
 
+// groupedCase is a grouped product and its gradients.
+type groupedCase struct {
+	groups, rows, k, n, gap int
+	transposed, bias, add   bool
+	more                    int // rows and columns of the matrices in memory
+}
+
+// checkGrouped compares a product of groups of some sizes, and its gradients. Every second case has
+// results of the wide type.
+func (r *rowwiseTest) checkGrouped(number int, dtype kernels.DType, c groupedCase, sizes []int) {
+	offsets := []int{0}
+	for _, size := range sizes {
+		offsets = append(offsets, offsets[len(offsets)-1]+size)
+	}
+	where, hostWhere := r.integers(offsets, len(offsets))
+	a, dC, b := r.normals(dtype, c.gap, c.rows, c.k), r.normals(dtype, c.gap, c.rows, c.n), r.normals(dtype, c.gap, c.groups, c.k+c.more, c.n+c.more)
+	matrices, hostMatrices := b.Tensor, b.host
+	if c.transposed {
+		b = r.normals(dtype, c.gap, c.groups, c.n+c.more, c.k+c.more)
+		matrices, hostMatrices = b.Permute(0, 2, 1), b.host.Permute(0, 2, 1)
+	}
+	part := func(t kernels.Tensor) kernels.Tensor { return t.Slice(1, 0, c.k).Slice(2, 0, c.n) }
+	matrices, hostMatrices = part(matrices), part(hostMatrices)
+	of := []kernels.DType{dtype, dtype.Wide()}[number%2] // of C
+	m, host := &kernels.GroupedMatMul{A: a.Tensor, B: matrices, Offsets: where, Accumulate: c.add}, &kernels.GroupedMatMul{A: a.host, B: hostMatrices, Offsets: hostWhere, Accumulate: c.add}
+	if c.bias {
+		bias := r.normals([]kernels.DType{kernels.F32, dtype}[number%2], 0, c.groups, c.n)
+		m.Bias, host.Bias = bias.Tensor, bias.host
+	}
+	initial := r.normals(of, c.gap, c.rows, c.n)
+	out := initial
+	if !c.add {
+		out = r.empty(of, c.gap, c.rows, c.n)
+	}
+	r.must(r.d.GroupedMatMul(m, out.Tensor))
+	terms := 4 * math.Sqrt(float64(c.k))
+	r.checkSum("c", out, reference.GroupedMatMul[float64](host, initial.values()), reference.GroupedMatMul[float32](host, single(initial.values())), terms)
+
+	dB, sums := r.empty([]kernels.DType{dtype.Wide(), dtype}[number%2], 0, c.groups, c.k, c.n), r.empty(kernels.F32, 0, c.groups, c.n)
+	r.must(r.d.GroupedMatMulGradient(m, dC.Tensor, dB.Tensor))
+	r.checkSum("dB", dB, reference.GroupedMatMulGradient(host, dC.values()), reference.GroupedMatMulGradient(host, single(dC.values())), 4*math.Sqrt(float64(c.rows)))
+	r.must(r.d.GroupedSumRows(dC.Tensor, where, sums.Tensor))
+	r.checkSum("sums", sums, reference.GroupedSumRows[float64](dC.host, hostWhere), reference.GroupedSumRows[float32](dC.host, hostWhere), 4*math.Sqrt(float64(c.rows)))
+}
+
 func TestGroupedMatMul(t *testing.T) {
-	for n, c := range []struct {
-		groups, rows, k, n, gap int
-		transposed, bias, add   bool
-	}{
-		{1, 1, 1, 1, 0, false, false, false}, {4, 9, 5, 7, 0, false, true, false}, {5, 40, 64, 64, 0, true, false, false}, {8, 300, 72, 136, 8, false, true, false},
-		{16, 700, 128, 256, 0, true, true, true}, {16, 1000, 264, 200, 0, false, false, true}, {128, 600, 96, 128, 0, false, true, false},
-		{128, 600, 128, 96, 0, true, false, false}, {300, 500, 64, 64, 0, false, true, false}, {3, 513, 1024, 384, 0, true, false, false}, {2, 130, 100, 90, 1, false, true, false},
+	for n, c := range []groupedCase{
+		{1, 1, 1, 1, 0, false, false, false, 0}, {4, 9, 5, 7, 0, false, true, false, 0}, {5, 40, 64, 64, 0, true, false, false, 0}, {8, 300, 72, 136, 8, false, true, false, 0},
+		{16, 700, 128, 256, 0, true, true, true, 0}, {16, 1000, 264, 200, 0, false, false, true, 0}, {128, 600, 96, 128, 0, false, true, false, 0},
+		{128, 600, 128, 96, 0, true, false, false, 0}, {300, 500, 64, 64, 0, false, true, false, 0}, {3, 513, 1024, 384, 0, true, false, false, 0}, {2, 130, 100, 90, 1, false, true, false, 0},
 	} {
 		for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
-			restore := cuda.DeepGroups([]int{1, 1 << 20}[(n+int(dtype))%2])
+			restoreDeep, restoreTile := cuda.DeepGroups([]int{1, 1 << 20}[(n+int(dtype))%2]), cuda.GroupedTile(groupedTiles[n%len(groupedTiles)])
 			r := newRowwiseTest(t, "%v %+v", dtype, c)
+			r.checkGrouped(n, dtype, c, r.groupSizes(c.groups, c.rows))
+			restoreTile()
+			restoreDeep()
+		}
+	}
+}
+
+// groupedTiles are the tiles that grouped products have on Hopper; the kernels for any device have
+// no name.
+var groupedTiles = []string{"", "broad", "wide"}
+
+// unevenSizes draws the rows of groups: none, one, a few, as many as tiles or slices end with and
+// one more or less, any number, and perhaps all the others in one group.
+func (r *rowwiseTest) unevenSizes() (sizes []int, rows int) {
+	sizes = make([]int, 1+r.random.IntN(12))
+	for i := range sizes {
+		switch r.random.IntN(6) {
+		case 0:
+		case 1:
+			sizes[i] = 1
+		case 2:
+			sizes[i] = r.random.IntN(20)
+		case 3:
+			sizes[i] = 64*(1+r.random.IntN(6)) + r.random.IntN(3) - 1
+		default:
+			sizes[i] = r.random.IntN(300)
+		}
+	}
+	if r.random.IntN(4) == 0 {
+		clear(sizes)
+		sizes[r.random.IntN(len(sizes))] = 1 + r.random.IntN(700)
+	}
+	for _, size := range sizes {
+		rows += size
+	}
+	return sizes, rows
+}
+
+func TestGroupedTiles(t *testing.T) {
+	const cases = 12
+	for _, tile := range groupedTiles {
+		t.Run(tile, func(t *testing.T) {
+			defer cuda.GroupedTile(tile)()
+			for n := range cases {
+				dtype := []kernels.DType{kernels.BF16, kernels.F16}[n/2%2]
+				r := newRowwiseTest(t, "%v, case %d", dtype, n)
+				sizes, rows := r.unevenSizes()
+				size := func() int { return 8 * (1 + r.random.IntN(50)) }
+				c := groupedCase{groups: len(sizes), rows: rows, k: size(), n: size(), gap: 8 * r.random.IntN(2)}
+				c.transposed, c.bias, c.add = n%3 == 0, r.random.IntN(2) == 0, r.random.IntN(3) == 0
+				if n%5 == 0 { // rows of operands that end within 16 bytes
+					c.k, c.n, c.gap, c.more = c.k-3, c.n-3, 3, 3
+				}
+				r.name += fmt.Sprintf(": %+v, groups of %v", c, sizes)
+				r.checkGrouped(n, dtype, c, sizes)
+			}
+		})
+	}
+}
+
+// Blocks that have many tiles, of groups large and small, compute what the kernels for any device
+// do.
+func TestGroupedTilesAlike(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 10 s")
+	}
+	const groups = 8
+	for number, c := range []groupedCase{{rows: 3000, k: 776, n: 1000}, {rows: 5000, k: 1024, n: 520, transposed: true}, {rows: 2500, k: 2056, n: 384}} {
+		var ofC, ofB []float64
+		for _, tile := range groupedTiles {
+			restore := cuda.GroupedTile(tile)
+			r := newRowwiseTest(t, "case %d", number) // the same numbers for all
 			offsets := []int{0}
-			for _, size := range r.groupSizes(c.groups, c.rows) {
+			for _, size := range r.groupSizes(groups, c.rows) {
 				offsets = append(offsets, offsets[len(offsets)-1]+size)
 			}
-			where, hostWhere := r.integers(offsets, len(offsets))
-			a, dC, b := r.normals(dtype, c.gap, c.rows, c.k), r.normals(dtype, c.gap, c.rows, c.n), r.normals(dtype, c.gap, c.groups, c.k, c.n)
-			matrices, hostMatrices := b.Tensor, b.host
+			r.name += fmt.Sprintf(", tile %q", tile)
+			where, _ := r.integers(offsets, len(offsets))
+			a, dC := r.normals(kernels.BF16, 0, c.rows, c.k), r.normals(kernels.BF16, 0, c.rows, c.n)
+			m := &kernels.GroupedMatMul{A: a.Tensor, Offsets: where}
 			if c.transposed {
-				b = r.normals(dtype, c.gap, c.groups, c.n, c.k)
-				matrices, hostMatrices = b.Permute(0, 2, 1), b.host.Permute(0, 2, 1)
+				m.B = r.normals(kernels.BF16, 0, groups, c.n, c.k).Permute(0, 2, 1)
+			} else {
+				m.B = r.normals(kernels.BF16, 0, groups, c.k, c.n).Tensor
 			}
-			of := []kernels.DType{dtype, dtype.Wide()}[n%2] // of C
-			m, host := &kernels.GroupedMatMul{A: a.Tensor, B: matrices, Offsets: where, Accumulate: c.add}, &kernels.GroupedMatMul{A: a.host, B: hostMatrices, Offsets: hostWhere, Accumulate: c.add}
-			if c.bias {
-				bias := r.normals([]kernels.DType{kernels.F32, dtype}[n%2], 0, c.groups, c.n)
-				m.Bias, host.Bias = bias.Tensor, bias.host
-			}
-			initial := r.normals(of, c.gap, c.rows, c.n)
-			out := initial
-			if !c.add {
-				out = r.empty(of, c.gap, c.rows, c.n)
-			}
-			r.must(r.d.GroupedMatMul(m, out.Tensor))
-			terms := 4 * math.Sqrt(float64(c.k))
-			r.checkSum("c", out, reference.GroupedMatMul[float64](host, initial.values()), reference.GroupedMatMul[float32](host, single(initial.values())), terms)
-
-			dB, sums := r.empty([]kernels.DType{dtype.Wide(), dtype}[n%2], 0, c.groups, c.k, c.n), r.empty(kernels.F32, 0, c.groups, c.n)
+			product, dB := r.empty(kernels.F32, 0, c.rows, c.n), r.empty(kernels.F32, 0, groups, c.k, c.n)
+			r.must(r.d.GroupedMatMul(m, product.Tensor))
 			r.must(r.d.GroupedMatMulGradient(m, dC.Tensor, dB.Tensor))
-			r.checkSum("dB", dB, reference.GroupedMatMulGradient(host, dC.values()), reference.GroupedMatMulGradient(host, single(dC.values())), 4*math.Sqrt(float64(c.rows)))
-			r.must(r.d.GroupedSumRows(dC.Tensor, where, sums.Tensor))
-			r.checkSum("sums", sums, reference.GroupedSumRows[float64](dC.host, hostWhere), reference.GroupedSumRows[float32](dC.host, hostWhere), 4*math.Sqrt(float64(c.rows)))
+			if tile == "" {
+				ofC, ofB = r.values(product), r.values(dB)
+			}
+			near := func(what string, got, want []float64, terms int) {
+				for i := range want {
+					if bound := 2e-6 * float64(terms); !(math.Abs(got[i]-want[i]) <= bound) {
+						t.Errorf("%s: %s[%d] is %v, the kernels for any device have %v, which is more than %v away", r.name, what, i, got[i], want[i], bound)
+						return
+					}
+				}
+			}
+			near("c", r.values(product), ofC, c.k)
+			near("dB", r.values(dB), ofB, c.rows)
 			restore()
 		}
+	}
+}
+
+// What a group's rows hold reaches no other group.
+func TestGroupsApart(t *testing.T) {
+	for _, tile := range groupedTiles {
+		restore := cuda.GroupedTile(tile)
+		r := newRowwiseTest(t, "tile %q", tile)
+		sizes := []int{70, 0, 33, 130, 64, 1, 90}
+		offsets := []int{0}
+		for _, size := range sizes {
+			offsets = append(offsets, offsets[len(offsets)-1]+size)
+		}
+		const k, n, poisoned = 136, 200, 3
+		rows := offsets[len(sizes)]
+		where, _ := r.integers(offsets, len(offsets))
+		a, dC, b := r.normals(kernels.BF16, 0, rows, k), r.normals(kernels.BF16, 0, rows, n), r.normals(kernels.BF16, 0, len(sizes), k, n)
+		c, dB := r.empty(kernels.BF16, 0, rows, n), r.empty(kernels.F32, 0, len(sizes), k, n)
+		m := &kernels.GroupedMatMul{A: a.Tensor, B: b.Tensor, Offsets: where}
+		run := func() (ofC, ofB []float64) {
+			r.must(r.d.GroupedMatMul(m, c.Tensor))
+			r.must(r.d.GroupedMatMulGradient(m, dC.Tensor, dB.Tensor))
+			return r.values(c), r.values(dB)
+		}
+		wantC, wantB := run()
+		from, to := offsets[poisoned], offsets[poisoned+1]
+		for _, x := range []kernels.Tensor{a.Tensor, dC.Tensor} {
+			r.must(r.d.Fill(x.Slice(0, from, to), math.NaN()))
+		}
+		gotC, gotB := run()
+		same := func(what string, got, want []float64, from, to int) {
+			for i := range want {
+				if inside := from <= i && i < to; inside != math.IsNaN(got[i]) || !inside && got[i] != want[i] {
+					t.Errorf("%s: %s[%d] is %v beside a group of NaN in [%d, %d), %v without it", r.name, what, i, got[i], from, to, want[i])
+					return
+				}
+			}
+		}
+		same("c", gotC, wantC, from*n, to*n)
+		same("dB", gotB, wantB, poisoned*k*n, (poisoned+1)*k*n)
+		restore()
 	}
 }
 
@@ -217,7 +371,7 @@ func BenchmarkExperts(b *testing.B) {
 		}
 		return t
 	}
-	for _, c := range []struct{ groups, rows, k, n int }{{16, 16384, 2048, 2816}, {128, 32768, 2048, 1536}, {16, 16, 2048, 2816}} {
+	for _, c := range []struct{ groups, rows, k, n int }{{16, 16384, 2048, 2816}, {128, 32768, 2048, 1536}, {16, 16, 2048, 2816}, {128, 8, 2048, 1536}, {512, 20, 2048, 1024}} {
 		offsets := make([]int32, c.groups+1)
 		for i := range offsets {
 			offsets[i] = int32(i * c.rows / c.groups)
@@ -234,21 +388,14 @@ func BenchmarkExperts(b *testing.B) {
 		m := &kernels.GroupedMatMul{A: x, B: w, Offsets: where}
 		back := &kernels.GroupedMatMul{A: y, B: w.Permute(0, 2, 1), Offsets: where}
 		one := w.Slice(0, 0, 1).Reshape(c.k, c.n)
-		for _, run := range []struct {
+		type run struct {
 			name string
 			call func() error
-		}{
+		}
+		runs := []run{
 			{"forward", func() error { return d.GroupedMatMul(m, y) }},
 			{"dx", func() error { return d.GroupedMatMul(back, x) }},
 			{"dw", func() error { return d.GroupedMatMulGradient(m, y, dw) }},
-			{"flat-forward", func() error {
-				defer cuda.DeepGroups(1 << 20)()
-				return d.GroupedMatMul(m, y)
-			}},
-			{"flat-dw", func() error {
-				defer cuda.DeepGroups(1 << 20)()
-				return d.GroupedMatMulGradient(m, y, dw)
-			}},
 			{"dense-forward", func() error { return d.MatMul(&kernels.MatMul{A: x, B: one}, kernels.MatMulOutputs{C: y}) }},
 			{"dense-dx", func() error {
 				return d.MatMul(&kernels.MatMul{A: y, B: one.Permute(1, 0)}, kernels.MatMulOutputs{C: x})
@@ -260,7 +407,17 @@ func BenchmarkExperts(b *testing.B) {
 				defer d.WithoutMaps()()
 				return d.MatMul(&kernels.MatMul{A: x, B: one}, kernels.MatMulOutputs{C: y})
 			}},
-		} {
+		}
+		for _, tile := range groupedTiles {
+			name := cmp.Or(tile, "any-device")
+			for _, own := range runs[:3] {
+				runs = append(runs, run{name + "-" + own.name, func() error {
+					defer cuda.GroupedTile(tile)()
+					return own.call()
+				}})
+			}
+		}
+		for _, run := range runs {
 			b.Run(fmt.Sprintf("%d-groups/%dx%dx%d/%s", c.groups, c.rows, c.k, c.n, run.name), func(b *testing.B) {
 				seconds, err := ofRecording(b, d, slices.Repeat([]func() error{run.call}, 4))
 				if err != nil {

@@ -2,15 +2,30 @@
 
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
-// groupedBy is what belongs to groups: GROUPED in src/matmul_sm80.cu.
+// groupedBy is what belongs to groups: GROUPED in src/matmul_sm80.cu and src/matmul_sm90.cu.
 type groupedBy int
 
 const (
-	groupsOfRows  groupedBy = 1
-	groupsOfDepth groupedBy = 2
+	ungrouped groupedBy = iota
+	groupsOfRows
+	groupsOfDepth
 )
+
+// suffix is what it adds to a kernel's name.
+func (by groupedBy) suffix() string { return [...]string{"", "_rows", "_depths"}[by] }
+
+// hasKernel reports whether there is a kernel of the layouts.
+func (by groupedBy) hasKernel(aColumns, bRows bool) bool {
+	if by == groupsOfRows {
+		return !aColumns
+	}
+	return aColumns && bRows
+}
 
 // grouped80 is one compiled kernel of grouped products, for any device since Ampere.
 type grouped80 struct {
@@ -50,16 +65,8 @@ func groupedTile(sharedMemory, rowsOfGroup int) matmul80Tile {
 	return flat80
 }
 
-// isCompiled reports whether there is a kernel of the layouts.
-func (v grouped80) isCompiled() bool {
-	if v.by == groupsOfRows {
-		return !v.aColumns
-	}
-	return v.aColumns && v.bRows
-}
-
 func (v grouped80) name() string {
-	return v.matmul80.name() + map[groupedBy]string{groupsOfRows: "_rows", groupsOfDepth: "_depths"}[v.by]
+	return v.matmul80.name() + v.by.suffix()
 }
 
 func (v grouped80) module() compiledModule {
@@ -68,4 +75,42 @@ func (v grouped80) module() compiledModule {
 	m.Defines[0] = "KERNEL=" + m.Name
 	m.Defines = append(m.Defines, fmt.Sprintf("GROUPED=%d", v.by))
 	return m
+}
+
+// grouped90Variants are the kernels for sm_90a, of the same layouts.
+func grouped90Variants() []matmul90 {
+	var list []matmul90
+	for _, tile := range groupedTiles {
+		for _, e := range []element{elementBF16, elementF16} {
+			for _, bRows := range []bool{false, true} {
+				list = append(list, matmul90{matmulTile: tile, element: e, bRows: bRows, by: groupsOfRows})
+			}
+			list = append(list, matmul90{matmulTile: tile, element: e, aColumns: true, bRows: true, by: groupsOfDepth})
+		}
+	}
+	return list
+}
+
+// groupedTiles are the tiles of grouped products on tensor maps.
+var groupedTiles = []matmulTile{broadTile, wideTile}
+
+// groupedTile90 chooses the cut that multiplies the fewest columns behind the last one. The first
+// of equal ones is quicker where groups have few rows.
+func groupedTile90(columns int32) (best matmulTile, ok bool) {
+	least := math.MaxInt
+	for _, t := range groupedTiles {
+		if all := tilesOf(columns, t.columns) * t.columns; all < least {
+			best, least, ok = t, all, true
+		}
+	}
+	return best, ok
+}
+
+// rowsOfBox is how many rows of A a box has: of groups, what a block of a cluster may bring for
+// both.
+func (v matmul90) rowsOfBox() int {
+	if v.by != ungrouped {
+		return v.rows() / v.cluster
+	}
+	return v.rows()
 }

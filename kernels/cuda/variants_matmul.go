@@ -75,6 +75,7 @@ type matmul90 struct {
 	aColumns bool // A's columns are contiguous, rather than its rows
 	bRows    bool // B's rows are contiguous, rather than its columns
 	epilogue epilogue90
+	by       groupedBy
 }
 
 // epilogue90 is one of src/matmul_epilogue_sm90.cuh. All but activates leave 16-bit results alone.
@@ -125,7 +126,7 @@ func (e epilogue90) brings() bool { return e.kind == timesSlope || e.kind == gat
 func (v matmul90) name() string {
 	name := "matmul_sm90_" + v.matmulTile.name + map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[v.element]
 	name += map[bool]string{false: "_n", true: "_t"}[v.aColumns] + map[bool]string{false: "t", true: "n"}[v.bRows]
-	return name + v.epilogue.suffix()
+	return name + v.epilogue.suffix() + v.by.suffix()
 }
 
 // chunk is how many 16-bit columns that leave lie side by side in shared memory, and chunkOfB how
@@ -184,16 +185,16 @@ func matmul90Variants() []matmul90 {
 			}
 			for act := kernels.GELUTanh; act <= lastActivated; act++ {
 				for _, tile := range []matmulTile{broadTile, turnTile} {
-					list = append(list, matmul90{tile, e, false, bRows, epilogue90{activates, act}})
+					list = append(list, matmul90{matmulTile: tile, element: e, bRows: bRows, epilogue: epilogue90{activates, act}})
 				}
 				if !bRows && hasSlope(act) {
-					list = append(list, matmul90{broadTile, e, false, false, epilogue90{timesSlope, act}})
+					list = append(list, matmul90{matmulTile: broadTile, element: e, epilogue: epilogue90{timesSlope, act}})
 				}
 			}
 		}
-		list = append(list, matmul90{broadTile, e, false, false, epilogue90{kind: gateGradients}})
+		list = append(list, matmul90{matmulTile: broadTile, element: e, epilogue: epilogue90{kind: gateGradients}})
 		list = append(list, matmul90{matmulTile: sideTile, element: e, aColumns: true, bRows: true})
-		list = append(list, matmul90{broadTile, e, false, true, epilogue90{kind: gates}})
+		list = append(list, matmul90{matmulTile: broadTile, element: e, bRows: true, epilogue: epilogue90{kind: gates}})
 	}
 	list = append(list, matmul90{matmulTile: float8Tile, element: elementBF16})
 	return append(list, matmul90{matmulTile: onePartTile, element: elementF16}, matmul90{matmulTile: twoPartsTile, element: elementF16})
@@ -219,6 +220,9 @@ func (v matmul90) module() compiledModule {
 		operands = "Float8"
 	}
 	m.Defines = append(m.Defines, "OPERANDS="+operands, "EPILOGUE="+v.epilogue.source())
+	if v.by != ungrouped {
+		m.Defines = append(m.Defines, fmt.Sprintf("GROUPED=%d", v.by))
+	}
 	return m
 }
 

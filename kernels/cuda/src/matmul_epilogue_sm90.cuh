@@ -14,14 +14,14 @@
 // one. A thread has what it has of a box one after the other.
 template <class Shape> struct Waiting {
   uint32_t x[Shape::Sums / 2];
-  int row, column, inner, outer;
+  int row, column, end, inner, outer;
   int next = Shape::Boxes;  // box to leave
 
   // leaveNext lets the next box leave, if there is one.
   DEVICE void leaveNext(const Consumer<Shape>& c, typename Consumer<Shape>::Out& leaving) {
 #pragma unroll
     for (int box = 0; box < Shape::Boxes; box++)
-      if (box == next) c.leaveBox(c.mapC, x + Shape::Chunk / 4 * box, leaving, column + Shape::Chunk * box, row, inner, outer);
+      if (box == next) c.leaveBox(c.mapC, x + Shape::Chunk / 4 * box, leaving, column + Shape::Chunk * box, row, end, inner, outer);
     next++;
   }
   DEVICE void leaveAll(const Consumer<Shape>& c, typename Consumer<Shape>::Out& leaving) {
@@ -48,25 +48,25 @@ template <Activation act> struct Activate {
     DEVICE void deliver(const Consumer& c, const Piece& p, Out& leaving) {
       const MatMulArguments& g = c.g;
       if (g.bias || Shape::Scaled) c.sync();
-      const int outer = p.item / g.inner, inner = p.item % g.inner;
+      const int outer = p.item / g.inner, inner = c.innerOf(p), end = c.endOf(p);
 #pragma unroll
       for (int b = 0; b < Shape::Blocks; b++) {
         const int row = c.rowOf(p, b);
-        if (row >= g.rows) break;
+        if (row >= end) break;
         float(&sum)[Shape::Sums] = c.sum[b];
         c.scaleAndShift(b);
         if (Shape::Waits && c.s.way == Halves && !g.pre.data && act == NoActivation) {
           waiting.leaveAll(c, leaving);
 #pragma unroll
           for (int i = 0; i < Shape::Sums; i += 2) waiting.x[i / 2] = pack(sum[i], sum[i + 1]);
-          waiting.row = row, waiting.column = p.column, waiting.inner = inner, waiting.outer = outer, waiting.next = 0;
+          waiting.row = row, waiting.column = p.column, waiting.end = end, waiting.inner = inner, waiting.outer = outer, waiting.next = 0;
         } else if (c.s.way == Halves) {
-          if (g.pre.data) c.leaveAsHalves(c.mapPre, sum, leaving, p.column, row, inner, outer);
+          if (g.pre.data) c.leaveAsHalves(c.mapPre, sum, leaving, p.column, row, end, inner, outer);
           if constexpr (act != NoActivation) {
 #pragma unroll
             for (int i = 0; i < Shape::Sums; i++) sum[i] = activated(act, sum[i]);
           }
-          c.leaveAsHalves(c.mapC, sum, leaving, p.column, row, inner, outer);
+          c.leaveAsHalves(c.mapC, sum, leaving, p.column, row, end, inner, outer);
         } else {
           c.leaveAsFloats(p, sum, leaving, row, inner, outer);
         }
@@ -253,8 +253,8 @@ struct Gate {
       constexpr int OfBox = Shape::Chunk / 2, Half = Shape::Sums / 2;
 #pragma unroll
       for (int b = 0; b < Shape::Blocks; b++) {
-        const int row = c.rowOf(p, b);
-        if (row >= c.g.rows) break;
+        const int row = c.rowOf(p, b), end = c.endOf(p);
+        if (row >= end) break;
 #pragma unroll
         for (int box = 0; box < Shape::Boxes / 2; box++) {
           const float *gate = &c.sum[b][OfBox * box], *up = gate + Half;
@@ -262,13 +262,13 @@ struct Gate {
           uint32_t x[OfBox / 2];
 #pragma unroll
           for (int i = 0; i < OfBox / 2; i++) x[i] = pack(gate[2 * i], gate[2 * i + 1]);
-          c.leaveBox(c.mapPre, x, leaving, column, row, 0, 0);
+          c.leaveBox(c.mapPre, x, leaving, column, row, end, 0, 0);
 #pragma unroll
           for (int i = 0; i < OfBox / 2; i++) x[i] = pack(up[2 * i], up[2 * i + 1]);
-          c.leaveBox(c.mapPre, x, leaving, column, row, 1, 0);
+          c.leaveBox(c.mapPre, x, leaving, column, row, end, 1, 0);
 #pragma unroll
           for (int i = 0; i < OfBox / 2; i++) x[i] = pack(silu(gate[2 * i]) * up[2 * i], silu(gate[2 * i + 1]) * up[2 * i + 1]);
-          c.leaveBox(c.mapC, x, leaving, column, row, 0, 0);
+          c.leaveBox(c.mapC, x, leaving, column, row, end, 0, 0);
         }
       }
     }

@@ -4,10 +4,15 @@
 //   takes them,
 //   -DA_COLUMNS where A's columns are contiguous rather than its rows,
 //   -DB_ROWS where B's rows are rather than its columns,
-//   -DEPILOGUE= as matmul_epilogue_sm90.cuh has them.
+//   -DEPILOGUE= as matmul_epilogue_sm90.cuh has them,
+//   -DGROUPED=1 where A's rows belong to groups (grouped.cuh), 2 where the depth does.
 #include "matmul_epilogue_sm90.cuh"
 
-using Shape = MatMulShape<IN_TURNS, ROW_BLOCKS, TILE_COLUMNS, STAGES, OUT_BUFFERS, CLUSTER, SPLIT_PARTS, SHARES_A, OPERANDS, EPILOGUE>;
+#ifndef GROUPED
+#define GROUPED 0
+#endif
+
+using Shape = MatMulShape<IN_TURNS, ROW_BLOCKS, TILE_COLUMNS, STAGES, OUT_BUFFERS, CLUSTER, SPLIT_PARTS, SHARES_A, OPERANDS, EPILOGUE, GroupedBy(GROUPED)>;
 static_assert(Shape::SharedBytes == SHARED_BYTES, "the table of variants has other tiles");
 #ifdef A_COLUMNS
 constexpr bool AColumns = true;
@@ -21,7 +26,11 @@ constexpr bool BRows = false;
 #endif
 
 struct Arguments {
+#if GROUPED
+  GroupedArguments groups;
+#else
   MatMulArguments product;
+#endif
   MatMulSchedule schedule;
 };
 
@@ -29,5 +38,10 @@ extern "C" __global__ void __launch_bounds__(Shape::Threads, 1) __cluster_dims__
 KERNEL(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap c,
        const __grid_constant__ CUtensorMap pre, const __grid_constant__ CUtensorMap a2, const __grid_constant__ CUtensorMap b2,
        const __grid_constant__ CUtensorMap a3, const __grid_constant__ CUtensorMap b3, const __grid_constant__ Arguments g) {
-  multiply<Shape, AColumns, BRows>({{&a, &a2, &a3}, {&b, &b2, &b3}, &c, &pre}, g.product, g.schedule);
+  const Maps maps = {{&a, &a2, &a3}, {&b, &b2, &b3}, &c, &pre};
+#if GROUPED
+  multiply<Shape, AColumns, BRows>(maps, g.groups.g, g.schedule, &g.groups);
+#else
+  multiply<Shape, AColumns, BRows>(maps, g.product, g.schedule, nullptr);
+#endif
 }

@@ -31,10 +31,14 @@
 // Operands of 8 bits (float8.cu) have such scales too. Tensor cores keep some 14 bits of their
 // sums, so those of two slices are added to the others by ordinary additions.
 //
+// Grouped products (grouped.cuh) have groups of A's rows, or of the depth, whose sizes are on the
+// device. Clusters find their tiles there: each takes whole ones, which begin where the group does.
+// Rows of A behind the group's end are multiplied and do not leave; of the depth they become zeros.
+//
 // What becomes of the sums of a tile is an epilogue's to say: matmul_epilogue_sm90.cuh.
 #pragma once
 #include "float8.cuh"
-#include "matmul.cuh"
+#include "grouped.cuh"
 #include "ring.cuh"
 #include "wgmma_float8.cuh"
 
@@ -65,11 +69,16 @@ struct Float8 {
 //     beside(consumer, leaving)      is called beside the products of each slice
 //     deliver(consumer, p, leaving)  finishes a tile whose sums are complete, and lets it leave
 //     end(consumer, leaving)         is called after the last tile
-template <bool InTurns, int RowBlocks, int Columns, int RingStages, int Buffers, int ClusterBlocks, int SplitParts, bool ShareA, class OperandsOf, class EpilogueOf>
+//
+// GroupsOf is what belongs to groups.
+enum GroupedBy { Ungrouped = 0, GroupsOfRows = 1, GroupsOfDepth = 2 };
+template <bool InTurns, int RowBlocks, int Columns, int RingStages, int Buffers, int ClusterBlocks, int SplitParts, bool ShareA, class OperandsOf, class EpilogueOf,
+          GroupedBy GroupsOf>
 struct MatMulShape {
   using Operands = OperandsOf;
   using Scale = typename Operands::Scale;
   using Epilogue = EpilogueOf;
+  static constexpr GroupedBy By = GroupsOf;
   static constexpr bool Turns = InTurns, SharesA = ShareA;
   static constexpr int Blocks = RowBlocks, TileColumns = Columns, Stages = RingStages, Cluster = ClusterBlocks;
   static constexpr int Groups = Turns ? 1 : 2;  // that share a tile
@@ -122,14 +131,28 @@ struct Maps {
 // the beginning.
 struct Piece {
   int item, row, column, from, to, first;
+  // Of a group: its first row, the first one behind it, and whether the tiles of the cluster are
+  // beside each other.
+  int begins, ends;
+  bool beside;
 };
 
+// placeInBands is where a block of a cluster has a tile of an item: the number-th, of so many of a
+// cluster below each other.
+template <class Shape> DEVICE void placeInBands(Piece& p, const MatMulSchedule& s, int number, int down) {
+  const int first = number / (s.band * s.across) * s.band, high = min(s.band, down - first);
+  number -= first * s.across;
+  const int below = first + number % high, across = number / high, rank = blockIdx.x % Shape::Cluster;
+  p.row = (Shape::SharesA ? below : below * Shape::Cluster + rank) * Shape::TileRows;
+  p.column = (Shape::SharesA ? across * Shape::Cluster + rank : across) * Shape::OutColumns;
+}
+
 // Pieces are those of a cluster, in order: the same for all its threads.
-template <class Shape> struct Pieces {
+template <class Shape, bool Grouped = Shape::By != Ungrouped> struct Pieces {
   const MatMulSchedule& s;
   int began, at, end;  // slices of the streamed tiles
   int tile;
-  DEVICE Pieces(const MatMulSchedule& s) : s(s), tile(cluster()) {
+  DEVICE Pieces(const MatMulSchedule& s, const GroupedArguments*) : s(s), tile(cluster()) {
     const int64_t all = (int64_t)(s.tiles - s.whole) * s.slices;
     began = at = (int)(all * cluster() / clusters());
     end = (int)(all * (cluster() + 1) / clusters());
@@ -167,11 +190,50 @@ template <class Shape> struct Pieces {
       p.column = (t * Shape::Cluster + blockIdx.x % Shape::Cluster) * Shape::TileColumns;
       return true;
     }
-    const int first = t / (s.band * s.across) * s.band, high = min(s.band, s.down - first);
-    t -= first * s.across;
-    const int below = first + t % high, across = t / high, rank = blockIdx.x % Shape::Cluster;
-    p.row = (Shape::SharesA ? below : below * Shape::Cluster + rank) * Shape::TileRows;
-    p.column = (Shape::SharesA ? across * Shape::Cluster + rank : across) * Shape::OutColumns;
+    placeInBands<Shape>(p, s, t, s.down);
+    return true;
+  }
+};
+
+// Of groups, pieces are whole tiles. Where a group has an odd number of tiles below each other, the
+// last ones are beside each other in a cluster, and each block brings half of A's slice for both.
+template <class Shape> struct Pieces<Shape, true> {
+  static_assert(Shape::Cluster == 2 && Shape::TileRows == 128 && !Shape::SharesA && !Shape::Scaled);
+  const MatMulSchedule& s;
+  const GroupedArguments& a;
+  int tile, group = 0;  // number of the tile from the group's first on
+  DEVICE Pieces(const MatMulSchedule& s, const GroupedArguments* a) : s(s), a(*a), tile(blockIdx.x / 2) {}
+
+  // all counts the tiles of a cluster that a group has of so many below each other.
+  DEVICE int all(int down) const { return down / 2 * s.across + down % 2 * ((s.across + 1) / 2); }
+
+  DEVICE bool next(Piece& p) {
+    int down = s.down;
+    if constexpr (Shape::By == GroupsOfDepth) {
+      const int each = all(down);
+      group += tile / each, tile %= each;
+      if (group >= a.groups) return false;
+      p.begins = __ldg(a.offsets + group), p.ends = __ldg(a.offsets + group + 1);
+      p.to = max(1, (p.ends - p.begins + Shape::Depth - 1) / Shape::Depth);  // of no depth a slice of zeros
+    } else {
+      p.ends = __ldg(a.offsets + group);
+      for (;; group++) {
+        if (group >= a.groups) return false;
+        p.begins = p.ends, p.ends = __ldg(a.offsets + group + 1);
+        down = (p.ends - p.begins + Shape::TileRows - 1) / Shape::TileRows;
+        const int each = all(down);
+        if (tile < each) break;
+        tile -= each;
+      }
+      p.to = s.slices;
+    }
+    p.item = group, p.from = p.first = 0;
+    const int pairs = down / 2, last = tile - pairs * s.across;
+    p.beside = last >= 0;
+    if (p.beside) p.row = (down - 1) * Shape::TileRows, p.column = (2 * last + blockIdx.x % 2) * Shape::TileColumns;
+    else placeInBands<Shape>(p, s, tile, pairs);
+    if constexpr (Shape::By == GroupsOfRows) p.row += p.begins;
+    tile += gridDim.x / 2;
     return true;
   }
 };
@@ -229,7 +291,7 @@ template <int PENDING> DEVICE void copyWait() { asm volatile("cp.async.wait_grou
 // ---- the producer
 
 template <class Shape, bool AColumns, bool BRows>
-DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSchedule& s, uint32_t shared) {
+DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSchedule& s, const GroupedArguments* groups, uint32_t shared) {
   // of B's columns, that this block brings
   constexpr int Part = Shape::TileColumns / Shape::Cluster;
   const uint32_t full = shared + Shape::BarriersAt, empty = full + 8 * Shape::Stages;
@@ -237,9 +299,11 @@ DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSche
   prefetchMap(maps.a[0]);
   prefetchMap(maps.b[0]);
   Ring<Shape::Stages> ring(1);
-  Pieces<Shape> pieces(s);
+  Pieces<Shape> pieces(s, groups);
   for (Piece p; pieces.next(p);) {
     const int outer = p.item / g.inner, inner = p.item % g.inner;
+    const auto beside = [&] { return Shape::By == Ungrouped ? s.beside : p.beside; };
+    const int firstDepth = Shape::By == GroupsOfDepth ? p.begins : 0;
     // A batch axis that an operand broadcasts has one place in its map.
     const int outerA = g.a.outer ? outer : 0, innerA = g.a.inner ? inner : 0, outerB = g.b.outer ? outer : 0, innerB = g.b.inner ? inner : 0;
     for (int left = p.to - p.from, slice = p.first; left > 0; left--, ring.advance(1), slice = slice + 1 < p.to ? slice + 1 : p.from) {
@@ -248,7 +312,7 @@ DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSche
       barrierExpect(barrier, Shape::StageBytes);
       const CUtensorMap *mapA = maps.a[0], *mapB = maps.b[0];
       int ofFactors = slice;
-      if (!Shape::Scaled && !Shape::SharesA && slice >= s.second) {
+      if (!Shape::Scaled && !Shape::SharesA && Shape::By == Ungrouped && slice >= s.second) {
         const bool third = slice >= s.third;
         mapA = third ? maps.a[2] : maps.a[1], mapB = third ? maps.b[2] : maps.b[1];
         ofFactors -= third ? s.third : s.second;
@@ -257,16 +321,22 @@ DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSche
       for (int part = 0; part < Shape::Parts; part++) {
         const uint32_t a = shared + ring.stage * Shape::StageBytes + part * Shape::ABytes;
         const uint32_t b = shared + ring.stage * Shape::StageBytes + Shape::Parts * Shape::ABytes + part * Shape::BBytes;
-        const int depth = ofFactors * Shape::Depth + part * g.lowDepth;
+        const int depth = firstDepth + ofFactors * Shape::Depth + part * g.lowDepth;
         if constexpr (Shape::SharesA) {
           static_assert(AColumns && Shape::TileRows == 64 * Shape::Cluster);
           const int row = blockIdx.x % Shape::Cluster * 64;
           loadBoxForAll<Shape::Cluster>(a + row * 128, mapA, barrier, p.row + row, depth, innerA, outerA);
+        } else if (Shape::By != Ungrouped && p.beside) {
+          const int row = blockIdx.x % Shape::Cluster * 64;
+          if constexpr (AColumns) loadBoxForAll<Shape::Cluster>(a + row * 128, mapA, barrier, p.row + row, depth, innerA, outerA);
+          else loadBoxForAll<Shape::Cluster>(a + row * 128, mapA, barrier, depth, p.row + row, innerA, outerA);
         } else if constexpr (AColumns) {
 #pragma unroll
           for (int n = 0; n < Shape::TileRows; n += 64) loadBox(a + n * 128, mapA, barrier, p.row + n, depth, innerA, outerA);
         } else {
-          loadBox(a, mapA, barrier, depth, p.row, innerA, outerA);
+          constexpr int Rows = Shape::By == Ungrouped ? Shape::TileRows : 64;  // of a box
+#pragma unroll
+          for (int n = 0; n < Shape::TileRows; n += Rows) loadBox(a + n * 128, mapA, barrier, depth, p.row + n, innerA, outerA);
         }
         if constexpr (Shape::SharesA) {
           static_assert(BRows);
@@ -284,7 +354,7 @@ DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSche
           // multiple of 64 columns.
           constexpr int Deep = Part % 64 == 0 ? 64 : 32, Boxes = Part / Deep;
           static_assert(Boxes * Deep == Part);
-          if (s.beside) {
+          if (beside()) {
 #pragma unroll
             for (int box = 0; box < Boxes * Shape::Cluster; box++) {
               const int column = box * Deep / 64 * 64, k = box * Deep % 64;
@@ -297,7 +367,7 @@ DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSche
             const int box = blockIdx.x % Shape::Cluster * Boxes + n, column = box * Deep / 64 * 64, k = box * Deep % 64;
             loadBoxForAll<Shape::Cluster>(b + column * 128 + k * 128, mapB, barrier, p.column + column, depth + k, innerB, outerB);
           }
-        } else if (s.beside) {
+        } else if (beside()) {
 #pragma unroll
           for (int n = 0; n < Shape::TileColumns; n += Part) loadBox(b + n * 128, mapB, barrier, depth, p.column + n, innerB, outerB);
         } else {
@@ -330,8 +400,12 @@ template <int Buffers> struct Leaving {
   // four 8×8 matrices, or of a pair of floats.
   template <int RowBytes> static DEVICE void put16(uint32_t buffer, int unit, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     const int lane = threadIdx.x & 31;
-    const uint32_t at = lane % 16 * RowBytes + (unit + lane / 16) * 16;
-    storeMatrix4(buffer + (at ^ (at >> 3 & (RowBytes - 16))), a, b, c, d);
+    storeMatrix4(buffer + swizzled<RowBytes>(lane % 16, unit + lane / 16), a, b, c, d);
+  }
+  // swizzled is where 16 bytes of a row lie.
+  template <int RowBytes> static DEVICE uint32_t swizzled(int row, int unit) {
+    const uint32_t at = row * RowBytes + unit * 16;
+    return at ^ (at >> 3 & (RowBytes - 16));
   }
   static DEVICE void put32(uint32_t buffer, int group, int half, float x, float y) {
     const int lane = threadIdx.x & 31, row = lane / 4 + 8 * half, unit = 2 * group + lane % 4 / 2;
@@ -343,6 +417,7 @@ template <class Shape> struct Consumer {
   const CUtensorMap *mapC, *mapPre;
   const MatMulArguments& g;
   const MatMulSchedule& s;
+  const GroupedArguments* groups;
   uint32_t shared;
   using Out = Leaving<Shape::OutBuffers>;
   int group;  // 0 or 1
@@ -430,7 +505,8 @@ template <class Shape> struct Consumer {
     for (int n = 0; n < OfThread; n++) {
       const int column = p.column + 128 * n + threadIdx.x % 128;
       if (column >= g.columns) break;
-      if (g.bias) x.bias[n] = g.biasElement == ElementF32 ? ((const uint32_t*)g.bias)[column] : ((const uint16_t*)g.bias)[column];
+      const int64_t at = biasOf(p) + column;
+      if (g.bias) x.bias[n] = g.biasElement == ElementF32 ? ((const uint32_t*)g.bias)[at] : ((const uint16_t*)g.bias)[at];
       if constexpr (Shape::Scaled) x.most[n] = g.columnMost[itemOf(g.b, p.item) * g.columns + column];
     }
     return x;
@@ -449,6 +525,18 @@ template <class Shape> struct Consumer {
   }
   DEVICE uint32_t biasAt() const { return shared + Shape::BiasAt + group * Shape::TileColumns * 4; }
   DEVICE uint32_t scalesAt() const { return shared + Shape::ScalesAt + group * Shape::TileColumns * 4; }
+
+  // endOf is the first row behind those of C that a tile has some of, innerOf C's place on its inner
+  // axis, and biasOf where the bias begins.
+  DEVICE int endOf(const Piece& p) const { return Shape::By == GroupsOfRows ? p.ends : g.rows; }
+  DEVICE int innerOf(const Piece& p) const { return Shape::By == GroupsOfRows ? 0 : p.item % g.inner; }
+  DEVICE int64_t biasOf(const Piece& p) const {
+    if constexpr (Shape::By == GroupsOfRows) return p.item * groups->biasStep;
+    return 0;
+  }
+  // ends reports whether 16 rows from one on are more than a group's, which have rows of the next one
+  // behind them.
+  static DEVICE bool ends(int row, int end) { return Shape::By == GroupsOfRows && row + 16 > end; }
 
   // rowOf is the warp's first row of a row block of its tile.
   DEVICE int rowOf(const Piece& p, int block) const {
@@ -494,13 +582,14 @@ template <class Shape> struct Consumer {
       for (int n = 0; n < 4; n++)
 #pragma unroll
         for (int half = 0; half < 2; half++) Out::put32(buffer, n, half, x[first + 4 * n + 2 * half], x[first + 4 * n + 2 * half + 1]);
-      if (s.way == Elements) {
+      if (s.way == Elements || ends(row, endOf(p))) {
         __syncwarp();
 #pragma unroll 1
-        for (int r = 0; r < min(16, g.rows - row); r++) {
+        for (int r = 0; r < min(16, endOf(p) - row); r++) {
           const float sum = __int_as_float(loadShared4(buffer + r * 128 + (lane / 4 ^ (r & 7)) * 16 + lane % 4 * 4));
           if (column + lane < g.columns) out.put(row + r, column + lane, sum);
         }
+        if (Shape::By == GroupsOfRows && lane == 0) storeCommit();  // of nothing, for the count
       } else {
         sharedToAsync();
         __syncwarp();
@@ -512,7 +601,7 @@ template <class Shape> struct Consumer {
       }
     }
   }
-  DEVICE void leaveAsHalves(const CUtensorMap* map, const float (&x)[Shape::Sums], Out& leaving, int column, int row, int inner,
+  DEVICE void leaveAsHalves(const CUtensorMap* map, const float (&x)[Shape::Sums], Out& leaving, int column, int row, int end, int inner,
                             int outer) const {
 #pragma unroll
     for (int box = 0; box < Shape::Boxes; box++) {
@@ -520,15 +609,20 @@ template <class Shape> struct Consumer {
       uint32_t y[OfBox];
 #pragma unroll
       for (int i = 0; i < OfBox; i++) y[i] = pack(x[2 * (OfBox * box + i)], x[2 * (OfBox * box + i) + 1]);
-      leaveBox(map, y, leaving, column + Shape::Chunk * box, row, inner, outer);
+      leaveBox(map, y, leaving, column + Shape::Chunk * box, row, end, inner, outer);
     }
   }
-  // leaveBox lets 16 rows of a chunk of columns leave.
-  DEVICE void leaveBox(const CUtensorMap* map, const uint32_t* x, Out& leaving, int column, int row, int inner, int outer) const {
+  // leaveBox lets 16 rows of a chunk of columns leave, or those before the end of a group.
+  DEVICE void leaveBox(const CUtensorMap* map, const uint32_t* x, Out& leaving, int column, int row, int end, int inner, int outer) const {
     if (column >= g.columns) return;
     const uint32_t buffer = leaving.begin();
 #pragma unroll
     for (int n = 0; n < Shape::Chunk / 4; n += 4) Out::template put16<2 * Shape::Chunk>(buffer, n / 2, x[n], x[n + 1], x[n + 2], x[n + 3]);
+    if (ends(row, end)) {
+      leaveRows(buffer, column, row, end);
+      if ((threadIdx.x & 31) == 0) storeCommit();  // of nothing, for the count
+      return;
+    }
     sharedToAsync();
     __syncwarp();
     if ((threadIdx.x & 31) == 0) {
@@ -536,15 +630,34 @@ template <class Shape> struct Consumer {
       storeCommit();
     }
   }
+  // leaveRows writes the rows of a box before the end to C, 16 bytes of a lane at a time.
+  DEVICE void leaveRows(uint32_t buffer, int column, int row, int end) const {
+    constexpr int Units = Shape::Chunk / 8;
+    __syncwarp();
+#pragma unroll 1
+    for (int n = threadIdx.x & 31; n < (end - row) * Units; n += 32) {
+      const int first = column + n % Units * 8;
+      const uint4 x = loadShared16(buffer + Out::template swizzled<2 * Shape::Chunk>(n / Units, n % Units));
+      uint16_t* to = (uint16_t*)g.c.data + (row + n / Units) * g.c.row + first;
+      if (first + 8 <= g.columns) {
+        *(uint4*)to = x;
+        continue;
+      }
+      const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+      for (int e = 0; e < 8; e++)
+        if (first + e < g.columns) to[e] = (uint16_t)(words[e / 2] >> e % 2 * 16);
+    }
+  }
 };
 
 template <class Shape, bool AColumns, bool BRows>
-DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const MatMulArguments& g, const MatMulSchedule& s, uint32_t shared,
-                    int group) {
+DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const MatMulArguments& g, const MatMulSchedule& s,
+                    const GroupedArguments* groups, uint32_t shared, int group) {
   using Product = typename Shape::Operands::template Product<Shape::TileColumns>;
   const uint32_t full = shared + Shape::BarriersAt, empty = full + 8 * Shape::Stages;
   float sum[Shape::Blocks][Shape::Sums];
-  Consumer<Shape> consumer = {mapC, mapPre, g, s, shared, group, sum, {}};
+  Consumer<Shape> consumer = {mapC, mapPre, g, s, groups, shared, group, sum, {}};
   typename Consumer<Shape>::Out leaving(shared + Shape::OutAt + (group * 4 + threadIdx.x % 128 / 32) * Shape::OutBuffers * Shape::OutBytes);
   // release gives a stage back to the producers that fill it.
   const auto release = [&](uint32_t stage) {
@@ -562,7 +675,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
   };
   Ring<Shape::Stages> ring(0);
   typename Shape::Epilogue::template Of<Shape> epilogue;
-  Pieces<Shape> pieces(s);
+  Pieces<Shape> pieces(s, groups);
   Piece p;
   for (int n = 0; pieces.next(p); n++) {
     if constexpr (Shape::Turns) {
@@ -573,6 +686,26 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       barrierWait(turns + 8 * group, turn);
       turn ^= 1;
     }
+    // trim makes zeros of the rows that a group's last slice has of the next group.
+    const auto trim = [&](int slice) {
+      if constexpr (Shape::By == GroupsOfDepth) {
+        static_assert(AColumns && BRows && Shape::BChunk == 64);
+        const int rest = p.ends - p.begins - slice * Shape::Depth;
+        if (rest >= Shape::Depth) return;
+        barrierWait(full + 8 * ring.stage, ring.parity);
+        const uint32_t stage = shared + ring.stage * Shape::StageBytes + threadIdx.x % 8 * 16;
+        const uint32_t a = stage + (Shape::Turns ? 0 : group) * Shape::Blocks * 8192, b = stage + Shape::ABytes;
+#pragma unroll 1
+        for (int row = rest + threadIdx.x % 128 / 8; row < Shape::Depth; row += 16) {
+#pragma unroll
+          for (int n = 0; n < Shape::Blocks; n++) storeShared16(a + n * 8192 + row * 128, make_uint4(0, 0, 0, 0));
+#pragma unroll
+          for (int n = 0; n < Shape::BColumns / 64; n++) storeShared16(b + n * 8192 + row * 128, make_uint4(0, 0, 0, 0));
+        }
+        sharedToAsync();
+        consumer.sync();
+      }
+    };
     // begin starts the products of a slice, and returns the stage that they read.
     const auto begin = [&](float(&to)[Shape::Blocks][Shape::Sums], auto isFirst) {
       constexpr bool first = decltype(isFirst)::value;
@@ -603,10 +736,12 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
     if constexpr (Shape::SumSlices == 0) {
 #pragma unroll
       for (int block = 0; block < Shape::Blocks; block++) forget(sum[block]);
+      trim(p.from);
       uint32_t before = begin(sum, Yes());
       consumer.keep(columns);
 #pragma unroll 1
       for (int slice = p.from + 1; slice < p.to; slice++) {
+        trim(slice);
         const uint32_t stage = begin(sum, No());
         epilogue.beside(consumer, leaving);
         productWait<1>();
@@ -652,11 +787,13 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
 #pragma unroll 1
       for (int slice = p.from + Shape::SumSlices; slice < p.to; slice += Shape::SumSlices) some(slice, No());
     }
-    if (p.from > 0) {
-      consumer.hand();
-      continue;
+    if constexpr (Shape::By == Ungrouped) {
+      if (p.from > 0) {
+        consumer.hand();
+        continue;
+      }
+      if (p.to < s.slices) consumer.collect(pieces.clusterOf((pieces.at + s.slices - 1) / s.slices * s.slices - 1), leaving);
     }
-    if (p.to < s.slices) consumer.collect(pieces.clusterOf((pieces.at + s.slices - 1) / s.slices * s.slices - 1), leaving);
     epilogue.deliver(consumer, p, leaving);
   }
   epilogue.end(consumer, leaving);
@@ -664,7 +801,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
 }
 
 template <class Shape, bool AColumns, bool BRows>
-DEVICE void multiply(const Maps& maps, const MatMulArguments& g, const MatMulSchedule& s) {
+DEVICE void multiply(const Maps& maps, const MatMulArguments& g, const MatMulSchedule& s, const GroupedArguments* groups) {
   extern __shared__ __align__(1024) char memory[];
   const uint32_t shared = sharedAddress(memory);
   if (threadIdx.x == 0) {
@@ -682,10 +819,10 @@ DEVICE void multiply(const Maps& maps, const MatMulArguments& g, const MatMulSch
   const int group = warpgroupIndex();
   if (group == 0) {
     fewerRegisters<40>();
-    if (threadIdx.x == 0) produce<Shape, AColumns, BRows>(maps, g, s, shared);
+    if (threadIdx.x == 0) produce<Shape, AColumns, BRows>(maps, g, s, groups, shared);
   } else {
     moreRegisters<232>();
-    consume<Shape, AColumns, BRows>(maps.c, maps.pre, g, s, shared, group - 1);
+    consume<Shape, AColumns, BRows>(maps.c, maps.pre, g, s, groups, shared, group - 1);
   }
   __syncwarp();
   clusterSync<Shape>();
