@@ -26,6 +26,9 @@ type MatMul struct {
 	// Precision is how exact products of float32 tensors need to be. PrecisionFloat8 is for A·B
 	// alone, and for 16-bit tensors too; with a [Gate], for A·BUp.
 	Precision Precision
+	// RoundedA and RoundedB are what [MatMulKernels] made of A and B ahead of a product in
+	// PrecisionFloat8, which then does not round them itself; or left out.
+	RoundedA, RoundedB Float8Sides
 }
 
 // Factors are two matrices whose product is added to that of a [MatMul]: a part of a long sum, or a
@@ -55,6 +58,9 @@ type MatMulKernels interface {
 	// with a contiguous last axis, out (n) row-major of x's dtype or its wide one; sums are of the
 	// wide one.
 	SumRows(x, out Tensor, accumulate bool) error
+	// RoundFloat8 rounds a matrix of contiguous rows as products in PrecisionFloat8 would, for
+	// those of them that read it several times.
+	RoundFloat8(x Tensor, r Float8Rounding) error
 }
 
 // CheckSumRows returns what is wrong with a call of SumRows.
@@ -156,7 +162,13 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 	if err != nil {
 		return err
 	}
-	return checkOperands(m.epilogueOperands(out.C.DType)...)
+	if err := m.checkRounded(); err != nil {
+		return err
+	}
+	if err := checkOperands(m.epilogueOperands(out.C.DType)...); err != nil {
+		return err
+	}
+	return m.checkRoundings(out.C)
 }
 
 func (m *MatMul) validateBias(columns int) error {

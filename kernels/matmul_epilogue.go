@@ -25,6 +25,9 @@ type TimesSlope struct {
 type Gate struct {
 	BUp     Tensor // as B is
 	Pre, Up Tensor // receive both products, of C's dtype
+	// Rounding receives what C, then a matrix, is rounded to: [MatMulKernels] round it in the same
+	// call. It is for products in PrecisionFloat8, or left out.
+	Rounding Float8Rounding
 }
 
 // GateGradient computes C = (A·B + bias)·Up·silu'(Z) and DUp = (A·B + bias)·silu(Z): the gradients
@@ -32,6 +35,8 @@ type Gate struct {
 type GateGradient struct {
 	Z, Up Tensor // of C's dtype
 	DUp   Tensor // receives the gradient of Up, of C's dtype
+	// Rounding is a [Gate]'s, of C and DUp, which then lie side by side.
+	Rounding Float8Rounding
 }
 
 func (Activate) isEpilogue()     {}
@@ -149,12 +154,19 @@ func matMulApart(b Backend, m *MatMul, c Tensor) error {
 		if err := b.MatMul(&plain, MatMulOutputs{C: e.Up}); err != nil {
 			return err
 		}
-		return b.SwiGLU(e.Pre, e.Up, c)
+		if err := b.SwiGLU(e.Pre, e.Up, c); err != nil || !e.Rounding.IsSet() {
+			return err
+		}
+		return b.RoundFloat8(c, e.Rounding)
 	case GateGradient:
 		if err := b.MatMul(&plain, MatMulOutputs{C: c}); err != nil {
 			return err
 		}
-		return b.SwiGLUBackward(e.Z, e.Up, c, c, e.DUp)
+		if err := b.SwiGLUBackward(e.Z, e.Up, c, c, e.DUp); err != nil || !e.Rounding.IsSet() {
+			return err
+		}
+		both, _ := SideBySide(c, e.DUp)
+		return b.RoundFloat8(both, e.Rounding)
 	}
 	return sumApart(b, &plain, c)
 }

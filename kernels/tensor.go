@@ -28,10 +28,12 @@ const (
 	Int8 // blocks of 32 numbers of eight bits and a scale
 	Int4 // the same of four bits
 	NF4  // blocks of 64 of the sixteen numbers of QLoRA
+
+	F8 // a [Float8]: of operands that were rounded ahead of their products
 )
 
-var dtypeNames = [...]string{"no dtype", "float32", "float64", "bfloat16", "float16", "int32", "int64", "bool", "int8 in blocks", "int4 in blocks", "NF4 in blocks"}
-var dtypeSizes = [...]int{0, 4, 8, 2, 2, 4, 8, 1, 0, 0, 0}
+var dtypeNames = [...]string{"no dtype", "float32", "float64", "bfloat16", "float16", "int32", "int64", "bool", "int8 in blocks", "int4 in blocks", "NF4 in blocks", "float8"}
+var dtypeSizes = [...]int{0, 4, 8, 2, 2, 4, 8, 1, 0, 0, 0, 1}
 
 func (d DType) String() string {
 	if int(d) < len(dtypeNames) {

@@ -56,6 +56,7 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 	w.plan.inputs = nil // the memory of results is none that an input could have
 	w.state.pool.shared = true
 	w.state.lossScale.Store(s.lossScale.Load())
+	w.state.mode.precision.Store(s.mode.precision.Load())
 	if err := w.run(); err != nil {
 		return Estimate{}, fmt.Errorf("EstimateRun: %w", err)
 	}

@@ -96,21 +96,22 @@ func (r *run) roundedWeight(i int, weight kernels.Tensor) kernels.Tensor {
 }
 
 // product computes a·b + bias.
-func (r *run) product(a, b, bias, out kernels.Tensor) error {
-	return r.MatMul(&kernels.MatMul{A: a, B: b, Bias: bias}, kernels.MatMulOutputs{C: out})
+func (r *run) product(a factor, b, bias, out kernels.Tensor) error {
+	return r.MatMul(&kernels.MatMul{A: a.Tensor, B: b, Bias: bias, RoundedA: a.rows}, kernels.MatMulOutputs{C: out})
 }
 
 // gradientsOfLayer computes the gradients of a layer's parameters that are wanted.
-func (r *run) gradientsOfLayer(x, dy, dWeight, dBias kernels.Tensor) error {
+func (r *run) gradientsOfLayer(x, dy factor, dWeight, dBias kernels.Tensor) error {
 	if dWeight.IsSet() {
-		if err := r.product(x.Permute(1, 0), dy, kernels.Tensor{}, dWeight); err != nil {
+		m := kernels.MatMul{A: x.Permute(1, 0), B: dy.Tensor, RoundedA: x.columns, RoundedB: dy.columns}
+		if err := r.MatMul(&m, kernels.MatMulOutputs{C: dWeight}); err != nil {
 			return err
 		}
 	}
 	if !dBias.IsSet() {
 		return nil
 	}
-	return r.SumRows(dy, dBias, false)
+	return r.SumRows(dy.Tensor, dBias, false)
 }
 
 // zeroed sets a gradient that is wanted to zero.

@@ -42,9 +42,9 @@ type linear struct {
 
 var linearNames = []string{"weight"}
 
-// What a linear layer saves: what the activation was applied to, a rounded weight, and what its
-// change does.
-const linearPre, linearWeight, linearChange = 0, 1, 2
+// What a linear layer saves: what the activation was applied to, a rounded weight, what the columns
+// of x are rounded by, and what its change does.
+const linearPre, linearWeight, linearMost, linearChange = 0, 1, 2, 3
 
 func (k linear) describe(in tensors) (description, error) {
 	x, weight := in[0], in[1]
@@ -91,8 +91,12 @@ func (k linear) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
+	rounded, err := r.forwardFactor(linearMost, x, r.wants(1))
+	if err != nil {
+		return err
+	}
 	epilogue := kernels.Activate{Activation: k.activation, Pre: r.saved(linearPre)}
-	product := kernels.MatMul{A: x, B: weight, Plus: c.plus(0), Bias: in[2], Epilogue: epilogue}
+	product := kernels.MatMul{A: x, RoundedA: rounded.rows, B: weight, Plus: c.plus(0), Bias: in[2], Epilogue: epilogue}
 	return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 }
 
@@ -121,11 +125,20 @@ func (k linear) backward(r *run, in, dOut, d tensors) (err error) {
 	if err != nil {
 		return err
 	}
+	rounded, err := r.gradientFactor(dz, d[0].IsSet(), d[1].IsSet())
+	if err != nil {
+		return err
+	}
 	if d[0].IsSet() {
 		weight := r.roundedWeight(linearWeight, in[1])
-		if err := r.MatMul(&kernels.MatMul{A: dz, B: weight.Permute(1, 0), Plus: plus}, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
+		product := kernels.MatMul{A: dz, RoundedA: rounded.rows, B: weight.Permute(1, 0), Plus: plus}
+		if err := r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
 			return err
 		}
 	}
-	return r.gradientsOfLayer(x, dz, d[1], d[2])
+	ofX, err := r.backwardFactor(linearMost, x, d[1].IsSet())
+	if err != nil {
+		return err
+	}
+	return r.gradientsOfLayer(ofX, rounded, d[1], d[2])
 }

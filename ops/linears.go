@@ -65,8 +65,9 @@ type linears struct {
 	changes    lowRank
 }
 
-// What it saves: the weights, where they lie side by side, and what the changes do.
-const linearsWeights, linearsChanges = 0, 1
+// What it saves: the weights, where they lie side by side, what the columns of x are rounded by,
+// and what the changes do.
+const linearsWeights, linearsMost, linearsChanges = 0, 1, 2
 
 // joins reports whether weights are copied to lie side by side.
 func (k linears) joins(dtype kernels.DType, weights tensors) bool {
@@ -130,14 +131,31 @@ func (k linears) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
+	rounded, err := r.forwardFactor(linearsMost, x, k.wantsWeights(r))
+	if err != nil {
+		return err
+	}
+	product := kernels.MatMul{A: x, RoundedA: rounded.rows}
 	if k.sideBySide && all.IsSet() && !slices.ContainsFunc(biases, kernels.Tensor.IsSet) {
-		return r.MatMul(&kernels.MatMul{A: x, B: all, Plus: c.plusAll()}, kernels.MatMulOutputs{C: asMatrix(out[0])})
+		product.B, product.Plus = all, c.plusAll()
+		return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 	}
 	out = k.each(out, weights)
 	for i := 0; i < len(weights) && err == nil; i++ {
-		err = r.MatMul(&kernels.MatMul{A: x, B: weights[i], Plus: c.plus(i), Bias: biases[i]}, kernels.MatMulOutputs{C: out[i]})
+		product.B, product.Plus, product.Bias = weights[i], c.plus(i), biases[i]
+		err = r.MatMul(&product, kernels.MatMulOutputs{C: out[i]})
 	}
 	return err
+}
+
+// wantsWeights reports whether the gradient of any weight will be asked for.
+func (k linears) wantsWeights(r *run) bool {
+	for i := range k.names {
+		if r.wants(1 + 2*i) {
+			return true
+		}
+	}
+	return false
 }
 
 // each gives the outputs, or their gradients, of each layer as matrices. One that nothing uses
@@ -160,43 +178,39 @@ func (k linears) each(out, weights tensors) tensors {
 //	dx = Σ over layers of dy·Wᵀ      dW = xᵀ·dy      db = Σ over rows of dy
 func (k linears) backward(r *run, in, dOut, d tensors) error {
 	weights, _ := k.layers(in)
-	return k.gradients(r, in, d, k.each(dOut, weights), func(each tensors) (kernels.Tensor, error) {
+	return k.gradients(r, in, d, k.each(dOut, weights), func(each tensors) (joined factor, err error) {
+		var all kernels.Tensor
 		if k.sideBySide {
-			return asMatrix(dOut[0]), nil
+			all = asMatrix(dOut[0])
+		} else if all, err = k.joinGradients(r, asMatrix(in[0]), each, weights); err != nil {
+			return joined, err
 		}
-		return k.joinGradients(r, asMatrix(in[0]), each, weights)
+		return r.gradientFactor(all, k.roundsRows(in, d), k.roundsColumns(d))
 	})
 }
 
 // gradients computes those of the inputs from those of the outputs, which all gives side by side
 // where weights lie so.
-func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (kernels.Tensor, error)) error {
+func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (factor, error)) error {
 	x := asMatrix(in[0])
 	weights, _ := k.layers(in)
 	dWeights, dBiases := k.layers(d)
-	for i, dy := range each {
-		if !dy.IsSet() { // nothing uses the layer
-			if err := errors.Join(zeroed(r, dWeights[i]), zeroed(r, dBiases[i])); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := r.gradientsOfLayer(x, dy, dWeights[i], dBiases[i]); err != nil {
+	joins, ofChanges := k.joins(x.DType, weights), k.ofChanges(d)
+	var dz factor
+	if joins && d[0].IsSet() || len(ofChanges) > 0 && x.DType != x.DType.Wide() {
+		var err error
+		if dz, err = all(each); err != nil {
 			return err
 		}
+	}
+	if err := k.gradientsOfLayers(r, x, each, dz, weights, dWeights, dBiases); err != nil {
+		return err
 	}
 	c, err := k.changes.begin(r, linearsChanges, x, weights, k.ofChanges(in))
 	if err != nil {
 		return err
 	}
-	var dz kernels.Tensor
-	joins, ofChanges := k.joins(x.DType, weights), k.ofChanges(d)
-	if joins && d[0].IsSet() || len(ofChanges) > 0 && x.DType != x.DType.Wide() {
-		if dz, err = all(each); err != nil {
-			return err
-		}
-	}
-	plus, err := c.gradients(each, dz, ofChanges, d[0].IsSet())
+	plus, err := c.gradients(each, dz.Tensor, ofChanges, d[0].IsSet())
 	if err != nil || !d[0].IsSet() {
 		return err
 	}
@@ -211,9 +225,51 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 				return err
 			}
 		}
-		return r.MatMul(&kernels.MatMul{A: dz, B: joined.Permute(1, 0), Plus: plus}, kernels.MatMulOutputs{C: dx})
+		product := kernels.MatMul{A: dz.Tensor, RoundedA: dz.rows, B: joined.Permute(1, 0), Plus: plus}
+		return r.MatMul(&product, kernels.MatMulOutputs{C: dx})
 	}
 	return k.sumGradients(r, dx, each, weights, plus)
+}
+
+// roundsRows and roundsColumns report whether products read the rows, and the columns, of the
+// gradients of all outputs side by side.
+func (k linears) roundsRows(in, d tensors) bool {
+	weights, _ := k.layers(in)
+	return k.joins(in[0].DType, weights) && d[0].IsSet()
+}
+
+func (k linears) roundsColumns(d tensors) bool {
+	dWeights, _ := k.layers(d)
+	return slices.ContainsFunc(dWeights, kernels.Tensor.IsSet)
+}
+
+// gradientsOfLayers computes the gradients of the parameters. dz is those of all outputs side by
+// side, or not set.
+func (k linears) gradientsOfLayers(r *run, x kernels.Tensor, each tensors, dz factor, weights, dWeights, dBiases tensors) error {
+	ofX, err := r.backwardFactor(linearsMost, x, slices.ContainsFunc(dWeights, kernels.Tensor.IsSet))
+	if err != nil {
+		return err
+	}
+	var parts []factor
+	if dz.columns.IsSet() {
+		parts = cutFactor(dz, weights)
+	}
+	for i, dy := range each {
+		if !dy.IsSet() { // nothing uses the layer
+			if err := errors.Join(zeroed(r, dWeights[i]), zeroed(r, dBiases[i])); err != nil {
+				return err
+			}
+			continue
+		}
+		f := factor{Tensor: dy}
+		if parts != nil {
+			f = parts[i]
+		}
+		if err := r.gradientsOfLayer(ofX, f, dWeights[i], dBiases[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sumGradients computes the sum of what each layer gives to the gradient of x, and of what their

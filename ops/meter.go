@@ -190,6 +190,8 @@ func (d *meter) ClampedGateBackward(_ kernels.ClampedGate, x, dy, dx kernels.Ten
 	return d.add(0, x, dy, dx)
 }
 
+func (d *meter) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error { return d.add(0, x, r) }
+
 func (d *meter) GroupedMatMul(m *kernels.GroupedMatMul, c kernels.Tensor) error {
 	return d.add(m.FLOPs(), m, c)
 }

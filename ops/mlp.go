@@ -25,8 +25,9 @@ func MLP(x, in, inBias, out, outBias *gorgonia.Node, o MLPOptions) (*gorgonia.No
 
 type mlp struct{ activation kernels.Activation }
 
-// What an MLP saves: what the activation was applied to, what it gave, and rounded weights.
-const mlpPre, mlpHidden, mlpIn, mlpOut = 0, 1, 2, 3
+// What an MLP saves: what the activation was applied to, what it gave, rounded weights, and what
+// the columns of x and of what the activation gave are rounded by.
+const mlpPre, mlpHidden, mlpIn, mlpOut, mlpMost, mlpHiddenMost = 0, 1, 2, 3, 4, 5
 
 func (k mlp) describe(in tensors) (description, error) {
 	x := in[0]
@@ -38,7 +39,7 @@ func (k mlp) describe(in tensors) (description, error) {
 		return description{}, fmt.Errorf("between the layers: %w", err)
 	}
 	is := described(x.DType, withLastAxis(x.Shape, in[3].Shape[1])...)
-	is.bias, is.saves = 4, tensors{mlpPre: asMatrix(h), mlpHidden: asMatrix(h), mlpOut: {}}
+	is.bias, is.saves = 4, tensors{mlpPre: asMatrix(h), mlpHidden: asMatrix(h), mlpHiddenMost: {}}
 	return is, k.activation.Validate()
 }
 
@@ -52,8 +53,12 @@ func (k mlp) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
+	rounded, err := r.forwardFactor(mlpMost, x, r.wants(1))
+	if err != nil {
+		return err
+	}
 	product := kernels.MatMul{
-		A: x, B: first, Bias: in[2], Epilogue: kernels.Activate{Activation: k.activation, Pre: r.saved(mlpPre)},
+		A: x, RoundedA: rounded.rows, B: first, Bias: in[2], Epilogue: kernels.Activate{Activation: k.activation, Pre: r.saved(mlpPre)},
 	}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: h}); err != nil {
 		return err
@@ -62,7 +67,10 @@ func (k mlp) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	return r.product(h, second, in[4], asMatrix(out[0]))
+	if rounded, err = r.forwardFactor(mlpHiddenMost, h, r.wants(3)); err != nil {
+		return err
+	}
+	return r.product(rounded, second, in[4], asMatrix(out[0]))
 }
 
 // backward computes, with z = x·W₁ + b₁, h = act(z) and dz = dy·W₂ᵀ·act'(z),
@@ -70,7 +78,15 @@ func (k mlp) forward(r *run, in, out tensors) error {
 //	dW₂ = hᵀ·dy      db₂ = Σ over rows of dy      dW₁ = xᵀ·dz      db₁ = Σ over rows of dz      dx = dz·W₁ᵀ
 func (k mlp) backward(r *run, in, dOut, d tensors) error {
 	x, dy, pre := asMatrix(in[0]), asMatrix(dOut[0]), r.saved(mlpPre)
-	if err := r.gradientsOfLayer(r.saved(mlpHidden), dy, d[3], d[4]); err != nil || !r.wants(0, 1, 2) {
+	rounded, err := r.gradientFactor(dy, r.wants(0, 1, 2), d[3].IsSet())
+	if err != nil {
+		return err
+	}
+	ofH, err := r.backwardFactor(mlpHiddenMost, r.saved(mlpHidden), d[3].IsSet())
+	if err != nil {
+		return err
+	}
+	if err := r.gradientsOfLayer(ofH, rounded, d[3], d[4]); err != nil || !r.wants(0, 1, 2) {
 		return err
 	}
 	dz, err := r.scratchLike(pre)
@@ -78,13 +94,20 @@ func (k mlp) backward(r *run, in, dOut, d tensors) error {
 		return err
 	}
 	product := kernels.MatMul{
-		A: dy, B: r.roundedWeight(mlpOut, in[3]).Permute(1, 0), Epilogue: kernels.TimesSlope{Activation: k.activation, Z: pre},
+		A: dy, RoundedA: rounded.rows, B: r.roundedWeight(mlpOut, in[3]).Permute(1, 0), Epilogue: kernels.TimesSlope{Activation: k.activation, Z: pre},
 	}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dz, ColumnSums: d[2]}); err != nil {
 		return err
 	}
-	if err := r.gradientsOfLayer(x, dz, d[1], kernels.Tensor{}); err != nil || !d[0].IsSet() {
+	if rounded, err = r.gradientFactor(dz, d[0].IsSet(), d[1].IsSet()); err != nil {
 		return err
 	}
-	return r.product(dz, r.roundedWeight(mlpIn, in[1]).Permute(1, 0), kernels.Tensor{}, asMatrix(d[0]))
+	ofX, err := r.backwardFactor(mlpMost, x, d[1].IsSet())
+	if err != nil {
+		return err
+	}
+	if err := r.gradientsOfLayer(ofX, rounded, d[1], kernels.Tensor{}); err != nil || !d[0].IsSet() {
+		return err
+	}
+	return r.product(rounded, r.roundedWeight(mlpIn, in[1]).Permute(1, 0), kernels.Tensor{}, asMatrix(d[0]))
 }

@@ -44,10 +44,11 @@ type swiGLUMLP struct {
 
 var downName = []string{"down"}
 
-// What a gated MLP saves besides the first layers' weights and what their changes do: what these
-// layers gave, the rows of up behind those of gate; their gated product; down's rounded weight; and
-// what its change does. The gated product is computed again where down's weight has no gradient.
-const gatedZ, gatedHidden, gatedDown, gatedChange = linearsChanges + 3, linearsChanges + 4, linearsChanges + 5, linearsChanges + 6
+// What a gated MLP saves besides what the first layers do: what these gave, the rows of up behind
+// those of gate; their gated product; down's rounded weight; what the columns of the product are
+// rounded by; and what down's change does. The gated product is computed again where down's weight
+// has no gradient.
+const gatedZ, gatedHidden, gatedDown, gatedMost, gatedChange = linearsChanges + 3, linearsChanges + 4, linearsChanges + 5, linearsChanges + 6, linearsChanges + 7
 
 // first are the inputs of the first two layers, or their gradients, and ofDown those of down's
 // change.
@@ -103,7 +104,7 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 		return err
 	}
 	first := kernels.RowsProduct{X: asMatrix(in[0]), Weights: tensors{in[1], in[3]}, Biases: tensors{in[2], in[4]}, Gated: true}
-	done := false
+	done, ofH := false, factor{Tensor: h}
 	if !k.hasChanges() {
 		if done, err = r.multiplyRows(first, h); err != nil {
 			return err
@@ -115,7 +116,7 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 			return err
 		}
 		gate, up := halves(z, 0)
-		if err := k.gated(r, in, gate, up, h); err != nil {
+		if ofH, err = k.gated(r, in, gate, up, h); err != nil {
 			return err
 		}
 	}
@@ -130,7 +131,8 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	return r.MatMul(&kernels.MatMul{A: h, B: down, Plus: c.plus(0), Bias: in[6]}, kernels.MatMulOutputs{C: asMatrix(out[0])})
+	product := kernels.MatMul{A: h, RoundedA: ofH.rows, B: down, Plus: c.plus(0), Bias: in[6]}
+	return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 }
 
 // hasChanges reports whether any of the three layers has a change.
@@ -146,31 +148,42 @@ func (k swiGLUMLP) hidden(r *run, in tensors) (kernels.Tensor, error) {
 }
 
 // gated computes the first two layers and their gated product, where they have no biases in one
-// kernel.
-func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) error {
+// kernel. It gives the product as down's layer reads it.
+func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) (factor, error) {
 	first, x := k.first(in), asMatrix(in[0])
 	hasChanges := len(k.changes.scales) > 0
 	if in[2].IsSet() || in[4].IsSet() || hasChanges && x.DType == x.DType.Wide() {
 		if err := k.linears.forward(r, first, tensors{gate, up}); err != nil {
-			return err
+			return factor{}, err
 		}
-		return r.SwiGLU(gate, up, h)
+		if err := r.SwiGLU(gate, up, h); err != nil {
+			return factor{}, err
+		}
+		return r.forwardFactor(gatedMost, h, r.wants(5))
 	}
 	weights, _ := k.layers(first)
 	weights, _, err := k.join(r, x.DType, weights)
 	if err != nil {
-		return err
+		return factor{}, err
 	}
-	product := kernels.MatMul{A: x, B: weights[0], Epilogue: kernels.Gate{BUp: weights[1], Pre: gate, Up: up}}
+	rounded, err := r.forwardFactor(linearsMost, x, k.wantsWeights(r))
+	if err != nil {
+		return factor{}, err
+	}
+	ofH, rounding, err := r.forwardRounding(gatedMost, h, r.wants(5))
+	if err != nil {
+		return ofH, err
+	}
+	product := kernels.MatMul{A: x, RoundedA: rounded.rows, B: weights[0], Epilogue: kernels.Gate{BUp: weights[1], Pre: gate, Up: up, Rounding: rounding}}
 	if hasChanges {
 		c, err := k.changes.begin(r, linearsChanges, x, weights, k.ofChanges(first))
 		if err != nil {
-			return err
+			return ofH, err
 		}
 		ofGate, ofUp := halves(c.allB, 1)
 		product.Plus = []kernels.Factors{{A: c.t, B: ofGate, BUp: ofUp}}
 	}
-	return r.MatMul(&product, kernels.MatMulOutputs{C: h})
+	return ofH, r.MatMul(&product, kernels.MatMulOutputs{C: h})
 }
 
 // backward computes, with g = x·G, u = x·U, h = silu(g)·u and dh = dy·Dᵀ,
@@ -188,13 +201,14 @@ func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 			err = r.SwiGLU(gate, up, h)
 		}
 	}
-	if err == nil {
-		err = r.gradientsOfLayer(h, dy, d[5], d[6])
-	}
 	if err != nil {
 		return err
 	}
 	ofFirst := slices.ContainsFunc(k.first(d), kernels.Tensor.IsSet)
+	rounded, err := k.gradientsOfDown(r, h, dy, d, ofFirst)
+	if err != nil {
+		return err
+	}
 	c, err := k.down.begin(r, gatedChange, gate, in[5:6], k.ofDown(in))
 	if err != nil {
 		return err
@@ -209,11 +223,30 @@ func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 		return err
 	}
 	dGate, dUp := halves(dz, 1)
+	both, rounding, err := r.rounding(dz, kernels.Tensor{}, k.roundsRows(k.first(in), k.first(d)), k.roundsColumns(k.first(d)))
+	if err != nil {
+		return err
+	}
 	product := kernels.MatMul{
-		A: dy, B: r.roundedWeight(gatedDown, in[5]).Permute(1, 0), Plus: plus, Epilogue: kernels.GateGradient{Z: gate, Up: up, DUp: dUp},
+		A: dy, RoundedA: rounded.rows, B: r.roundedWeight(gatedDown, in[5]).Permute(1, 0), Plus: plus,
+		Epilogue: kernels.GateGradient{Z: gate, Up: up, DUp: dUp, Rounding: rounding},
 	}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dGate}); err != nil {
 		return err
 	}
-	return k.gradients(r, k.first(in), k.first(d), tensors{dGate, dUp}, func(tensors) (kernels.Tensor, error) { return dz, nil })
+	return k.gradients(r, k.first(in), k.first(d), tensors{dGate, dUp}, func(tensors) (factor, error) { return both, nil })
+}
+
+// gradientsOfDown computes those of the last layer's parameters. It gives dy as the product for the
+// layers before it reads it, if there is one.
+func (swiGLUMLP) gradientsOfDown(r *run, h, dy kernels.Tensor, d tensors, rows bool) (factor, error) {
+	rounded, err := r.gradientFactor(dy, rows, d[5].IsSet())
+	if err != nil {
+		return rounded, err
+	}
+	ofH, err := r.backwardFactor(gatedMost, h, d[5].IsSet())
+	if err != nil {
+		return rounded, err
+	}
+	return rounded, r.gradientsOfLayer(ofH, rounded, d[5], d[6])
 }

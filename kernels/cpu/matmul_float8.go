@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -15,9 +16,18 @@ func (b *Backend) multiplyFloat8(m *kernels.MatMul, epilogue kernels.Activate, c
 	wide := *m
 	wide.Precision = kernels.PrecisionFloat32
 	last := len(m.A.Shape) - 1
-	wide.A = h.roundedToFloat8(m.A, last-1, last)
+	if m.RoundedA.IsSet() {
+		wide.A = h.widened(m.RoundedA)
+	} else {
+		wide.A = h.roundedToFloat8(m.A, last-1, last)
+	}
 	last = len(m.B.Shape) - 1
-	wide.B = h.roundedToFloat8(m.B, last, last-1)
+	if m.RoundedB.IsSet() {
+		wide.B = h.widened(m.RoundedB).Permute(1, 0)
+	} else {
+		wide.B = h.roundedToFloat8(m.B, last, last-1)
+	}
+	wide.RoundedA, wide.RoundedB = kernels.Float8Sides{}, kernels.Float8Sides{}
 	wide.Bias = h.read(m.Bias)
 	if epilogue.Pre = h.write(epilogue.Pre); m.Accumulate {
 		c = h.update(c)
@@ -50,6 +60,72 @@ func (h *halves) roundedToFloat8(t kernels.Tensor, side, depth int) kernels.Tens
 	return wide
 }
 
+// RoundFloat8 rounds a matrix ahead of products.
+func (b *Backend) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error {
+	if err := kernels.CheckRoundFloat8(x, r); err != nil {
+		return callError("round float8", err)
+	}
+	b.roundFloat8(x, r.Rows, false)
+	b.roundFloat8(x.Permute(1, 0), r.Columns, r.Knows)
+	return nil
+}
+
+// roundFloat8 rounds rows by the largest magnitude of each, which it finds unless it is known.
+func (b *Backend) roundFloat8(x kernels.Tensor, to kernels.Float8Sides, knows bool) {
+	if !to.Most.IsSet() {
+		return
+	}
+	h := halves{b: b}
+	defer h.round()
+	wide, most := h.read(x), kernels.Host[float32](to.Most)
+	from, sides, depth := kernels.Host[float32](wide), x.Shape[0], x.Shape[1]
+	b.each(ceilDiv(sides, sidesTogether), flopsPerElement*float64(sides*depth), func(task int) {
+		first := task * sidesTogether
+		sides := min(sidesTogether, sides-first)
+		each := func(do func(i, p int, x float32)) {
+			eachOfSides(sides, wide.Strides[0], depth, wide.Strides[1], func(i, p, at int) { do(i, p, from[first*wide.Strides[0]+at]) })
+		}
+		if most := most[first:]; !knows {
+			clear(most[:sides])
+			each(func(i, _ int, x float32) { most[i] = largerMagnitude(most[i], x) })
+		}
+		if !to.IsSet() {
+			return
+		}
+		var up [sidesTogether]float32
+		var numbers [sidesTogether][]kernels.Float8
+		for i := range sides {
+			up[i], _ = kernels.Float8Scale(most[first+i])
+			numbers[i] = unsafe.Slice((*kernels.Float8)(unsafe.Add(to.Numbers.Data, (first+i)*to.Numbers.Strides[0])), kernels.Float8Stride(depth))
+			clear(numbers[i][depth:])
+		}
+		each(func(i, p int, x float32) { numbers[i][p] = kernels.ToFloat8(x * up[i]) })
+	})
+}
+
+// widened is a copy of sides in float32.
+func (h *halves) widened(s kernels.Float8Sides) kernels.Tensor {
+	sides, depth := s.Numbers.Shape[0], s.Numbers.Shape[1]
+	wide := h.scratch(kernels.Contiguous(nil, kernels.F8, sides, depth), kernels.F32)
+	to, most := kernels.Host[float32](wide), kernels.Host[float32](s.Most)
+	h.b.each(sides, flopsPerElement*float64(depth), func(side int) {
+		numbers := unsafe.Slice((*kernels.Float8)(unsafe.Add(s.Numbers.Data, side*s.Numbers.Strides[0])), depth)
+		_, down := kernels.Float8Scale(most[side])
+		for p, x := range numbers {
+			to[side*depth+p] = x.Float32() * down
+		}
+	})
+	return wide
+}
+
+// largerMagnitude is the larger one of a magnitude and that of x, if it is finite.
+func largerMagnitude(most, x float32) float32 {
+	if size := math.Float32frombits(math.Float32bits(x) &^ (1 << 31)); size <= math.MaxFloat32 {
+		return max(most, size)
+	}
+	return most
+}
+
 // sidesTogether is how many sides are rounded at once, at most.
 const sidesTogether = 64
 
@@ -57,27 +133,30 @@ const sidesTogether = 64
 func roundSides(list []float32, from, sides, sideStep, depth, depthStep int) {
 	var most, up, down [sidesTogether]float32
 	each := func(do func(i int, x *float32)) {
-		if depthStep == 1 {
-			for i := range sides {
-				for p := range depth {
-					do(i, &list[from+i*sideStep+p])
-				}
-			}
-			return
-		}
-		for p := range depth {
-			for i := range sides {
-				do(i, &list[from+i*sideStep+p*depthStep])
-			}
-		}
+		eachOfSides(sides, sideStep, depth, depthStep, func(i, _, at int) { do(i, &list[from+at]) })
 	}
 	each(func(i int, x *float32) {
-		if size := math.Float32frombits(math.Float32bits(*x) &^ (1 << 31)); size <= math.MaxFloat32 {
-			most[i] = max(most[i], size)
-		}
+		most[i] = largerMagnitude(most[i], *x)
 	})
 	for i := range sides {
 		up[i], down[i] = kernels.Float8Scale(most[i])
 	}
 	each(func(i int, x *float32) { *x = kernels.ToFloat8(*x*up[i]).Float32() * down[i] })
+}
+
+// eachOfSides goes through the elements of sides in the order in which they lie.
+func eachOfSides(sides, sideStep, depth, depthStep int, do func(i, p, at int)) {
+	if depthStep == 1 {
+		for i := range sides {
+			for p := range depth {
+				do(i, p, i*sideStep+p)
+			}
+		}
+		return
+	}
+	for p := range depth {
+		for i := range sides {
+			do(i, p, i*sideStep+p*depthStep)
+		}
+	}
 }

@@ -146,6 +146,7 @@ type product struct {
 	plus    []factors   // whose products are added
 	swapped bool        // of a gated product: BUp lies before B
 	rounds  float8Rounding
+	rounded [2]kernels.Float8Sides // A and B where they were rounded ahead of the product
 	scratch []*driver.Block
 }
 
@@ -183,7 +184,7 @@ func newProduct(d *Device, m *kernels.MatMul, epilogue kernels.Activate, c kerne
 	}
 	p := &product{device: d, dtype: m.A.DType, args: g, parts: 2}
 	if m.Precision == kernels.PrecisionFloat8 {
-		p.rounds = willRound
+		p.rounds, p.rounded = willRound, [2]kernels.Float8Sides{m.RoundedA, m.RoundedB}
 	}
 	if m.Precision > kernels.PrecisionFloat32 {
 		p.parts = 1 // of 11 bits, more than asked for

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // This file is for products of operands that are rounded to 8 bits. Tensor cores read those along
@@ -20,16 +21,23 @@ type casting struct {
 	to, most                  address
 	sides, depths, padded     int32
 	innerItems, warps, run    int32
+	across                    address
 }
 
-// castOperands rounds both operands to 8 bits.
+// castOperands rounds both operands to 8 bits, but for what was rounded ahead of the product.
 func (p *product) castOperands() error {
-	const multiple = 16 // bytes
 	g := p.args
-	padded := (g.depth + multiple - 1) / multiple * multiple
+	padded := int32(kernels.Float8Stride(int(g.depth)))
 	var cast [2]stack[readable]
 	for index, most := range []*address{&g.rowMost, &g.columnMost} {
 		v := p.operand(index)
+		if given := p.rounded[index]; given.IsSet() {
+			if v.data = address(read(given.Numbers)); v.data%16 != 0 {
+				return fmt.Errorf("%s: matmul: an operand that was rounded ahead lies at %#x, it needs to be at a multiple of 16 bytes", p.device.Name(), v.data)
+			}
+			cast[index], *most = p.stackOf(v, v.data, int64(padded), 1, 0), address(read(given.Most))
+			continue
+		}
 		if !v.isMappable() {
 			if err := p.align(v); err != nil {
 				return err
@@ -49,51 +57,200 @@ func (p *product) castOperands() error {
 
 // cast rounds an operand, and finds the largest magnitude of each of its sides.
 func (p *product) cast(v view, padded int32) (to stack[readable], most address, err error) {
-	g, d := p.args, p.device
 	from, items := *p.operands()[v.index], p.items(v)
 	at, err := p.borrow(items * int(v.firsts) * int(padded))
 	if err != nil {
 		return to, 0, err
 	}
-	mostBytes := items * int(v.firsts) * 4
-	if most, err = p.borrow(mostBytes); err != nil {
+	if most, err = p.borrow(items * int(v.firsts) * 4); err != nil {
 		return to, 0, err
 	}
-	c := &casting{
-		from: from.data, outer: from.outer, inner: from.inner, side: v.first, depth: v.second, to: at, most: most,
-		sides: v.firsts, depths: v.seconds, padded: padded, innerItems: g.inner,
-	}
-	const mostBlocks = math.MaxUint16 // along the second and the third axis of a grid
-	module := "float8_" + map[kernels.DType]string{kernels.F32: "f32", kernels.BF16: "bf16", kernels.F16: "f16"}[p.dtype]
-	launch := func(entry string, grid [3]int) error {
-		const threads = 256
-		if max(grid[1], grid[2]) > mostBlocks {
-			return fmt.Errorf("%s: matmul: operands of %d×%d×%d are too large for one launch", d.Name(), items, v.firsts, v.seconds)
-		}
-		return d.launch(shapeOf(module, entry, grid, threads, 0), nil, unsafe.Pointer(c))
-	}
+	c := newCast(p.device, p.dtype, v, items)
+	c.from, c.outer, c.inner, c.innerItems, c.to, c.most = from.data, from.outer, from.inner, p.args.inner, at, most
 	if v.mappable(true) {
-		const warps, ofWarp = 8, 8 * 32 * accessBytes // that a warp keeps
-		bytes := int(v.seconds) * int(v.size())
-		for c.warps = 1; c.warps < warps && int(c.warps)*ofWarp < bytes; c.warps *= 2 {
-		}
-		err = launch("float8_rows", [3]int{tilesOf(v.firsts, warps/int(c.warps)), items, 1})
-	} else {
-		const sides, depths, longest = 64, 128, 2048
-		c.run = longest
-		for c.run > depths && tilesOf(v.firsts, sides)*tilesOf(v.seconds, int(c.run))*items < 4*d.Multiprocessors {
-			c.run /= 2
-		}
-		err = d.zero(most, mostBytes)
-		if err == nil {
-			err = launch("float8_largest", [3]int{tilesOf(v.firsts, sides), tilesOf(v.seconds, int(c.run)), items})
-		}
-		if err == nil {
-			err = launch("float8_columns", [3]int{tilesOf(v.firsts, sides), tilesOf(padded, depths), items})
-		}
+		err = c.rows()
+	} else if err = c.findMost(); err == nil {
+		err = c.columns()
 	}
 	side := int64(padded)
 	return p.stackOf(v, at, side, 1, side*int64(v.firsts)), most, err
+}
+
+// cast is the rounding of sides, of one matrix or of several.
+type cast struct {
+	*casting // apart, as all that C is shown
+	device   *Device
+	module   string
+	view     view
+	items    int
+}
+
+func newCast(d *Device, dtype kernels.DType, v view, items int) *cast {
+	c := &cast{device: d, module: "float8_" + map[kernels.DType]string{kernels.F32: "f32", kernels.BF16: "bf16", kernels.F16: "f16"}[dtype], view: v, items: items}
+	c.casting = &casting{
+		from: v.data.Readable(), side: v.first, depth: v.second, sides: v.firsts, depths: v.seconds,
+		padded: int32(kernels.Float8Stride(int(v.seconds))), innerItems: 1,
+	}
+	return c
+}
+
+func (c *cast) launch(entry string, grid [3]int, threads int) error {
+	const mostBlocks = math.MaxUint16 // along the second and the third axis of a grid
+	if max(grid[1], grid[2]) > mostBlocks {
+		return fmt.Errorf("%s: operands of %d×%d×%d in 8 bits are too large for one launch", c.device.Name(), c.items, c.sides, c.depths)
+	}
+	return c.device.launch(shapeOf(c.module, entry, grid, threads, 0), nil, unsafe.Pointer(c.casting))
+}
+
+const castThreads = 256
+
+// rows casts sides whose depth is contiguous.
+func (c *cast) rows() error {
+	if done, err := c.rowsOnce(); done || err != nil {
+		return err
+	}
+	const warps, ofWarp = 8, 8 * 32 * accessBytes // that a warp keeps
+	bytes := int(c.depths) * int(c.view.size())
+	for c.warps = 1; c.warps < warps && int(c.warps)*ofWarp < bytes; c.warps *= 2 {
+	}
+	return c.launch("float8_rows", [3]int{tilesOf(c.sides, warps/int(c.warps)), c.items, 1}, castThreads)
+}
+
+// rowsOnce casts the sides of one matrix that fit into the registers of a block. It finds the
+// largest magnitudes across them too, if asked to.
+func (c *cast) rowsOnce() (done bool, err error) {
+	if c.items > 1 || int(c.depths)*int(c.view.size())%accessBytes != 0 {
+		return false, nil
+	}
+	shape, ok := c.piecesOf("float8_rows_", 1, 4)
+	if !ok {
+		return false, nil
+	}
+	return true, c.device.launch(shape, nil, unsafe.Pointer(c.casting))
+}
+
+// piecesOf is how a kernel of castRows in src/float8.cu is started, whose threads have at least so
+// many pieces of a side, if they can hold a whole one. Sides of few pieces are held several at
+// once, `together` pieces of them.
+func (c *cast) piecesOf(entry string, least, together int) (s driver.Launch, ok bool) {
+	pieces := int(c.padded) * int(c.view.size()) / accessBytes
+	for _, k := range castPieces {
+		const warp, resident = 32, 768 // threads of a multiprocessor that there are registers for
+		threads := (pieces + k.each*warp - 1) / (k.each * warp) * warp
+		if threads > k.threads || k.each < least {
+			continue
+		}
+		blocks := min(tilesOf(c.sides, max(1, together/k.each)), c.device.Multiprocessors*max(1, resident/threads))
+		return shapeOf(c.module, fmt.Sprint(entry, k.each), [3]int{blocks, 1, 1}, threads, 0), true
+	}
+	return s, false
+}
+
+// castPieces are the kernels of castRows: how much of a side a thread has, and the most threads.
+var castPieces = []struct{ each, threads int }{{1, 384}, {2, 384}, {4, 352}, {8, 512}}
+
+// findMost finds the largest magnitudes of sides that are contiguous.
+func (c *cast) findMost() error {
+	const depths, longest = 128, 2048
+	c.run = longest
+	for c.run > depths && tilesOf(c.sides, castSides)*tilesOf(c.depths, int(c.run))*c.items < 4*c.device.Multiprocessors {
+		c.run /= 2
+	}
+	if err := c.device.zero(c.most, c.items*int(c.sides)*4); err != nil {
+		return err
+	}
+	return c.launch("float8_largest", [3]int{tilesOf(c.sides, castSides), tilesOf(c.depths, int(c.run)), c.items}, castThreads)
+}
+
+const castSides = 64
+
+// columns casts sides that are contiguous, of which the largest magnitudes are known.
+func (c *cast) columns() error {
+	const depths = 128
+	return c.launch("float8_columns", [3]int{tilesOf(c.sides, castSides), tilesOf(c.padded, depths), c.items}, castThreads)
+}
+
+// RoundFloat8 rounds a matrix ahead of products. Its rows are read once for what it makes of them
+// and for the magnitudes of its columns.
+func (d *Device) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error {
+	const name = "round float8"
+	if err := kernels.CheckRoundFloat8(x, r); err != nil {
+		return d.callError(name, err)
+	}
+	if !d.hasMaps() {
+		return kernels.Unsupported{Device: d.Name(), What: "a product in PrecisionFloat8"}
+	}
+	if max(x.Shape[0], x.Shape[1]) > math.MaxInt32 {
+		return d.callError(name, fmt.Errorf("x has shape %v, a GPU computes up to %d rows and columns", x.Shape, math.MaxInt32))
+	}
+	if x.Elements() == 0 {
+		return nil
+	}
+	aligned, block, err := d.alignedRows(x)
+	if err != nil {
+		return d.failed(name, err)
+	}
+	if block != nil {
+		defer block.Free()
+	}
+	rows := view{
+		data: address(read(aligned)), firsts: int32(x.Shape[0]), seconds: int32(x.Shape[1]),
+		first: int64(aligned.Strides[0]), second: 1, element: elementOf(x.DType),
+	}
+	knows := r.Knows || !r.Columns.Most.IsSet()
+	if r.Rows.IsSet() {
+		c := newCast(d, x.DType, rows, 1)
+		c.to, c.most = written(r.Rows.Numbers).Address(), written(r.Rows.Most).Address()
+		if !knows {
+			c.across = written(r.Columns.Most).Address()
+			if err := d.zero(c.across, x.Shape[1]*4); err != nil {
+				return err
+			}
+		}
+		done, err := c.rowsOnce()
+		if knows = knows || done; err == nil && !done {
+			err = c.rows()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return d.roundColumns(x.DType, rows, r.Columns, knows)
+}
+
+// roundColumns rounds the columns of a matrix that is seen by rows.
+func (d *Device) roundColumns(dtype kernels.DType, v view, to kernels.Float8Sides, knows bool) error {
+	v.firsts, v.seconds, v.first, v.second = v.seconds, v.firsts, v.second, v.first
+	c := newCast(d, dtype, v, 1)
+	if to.Most.IsSet() {
+		c.most = written(to.Most).Address()
+	}
+	if !knows {
+		if err := c.findMost(); err != nil {
+			return err
+		}
+	}
+	if !to.IsSet() {
+		return nil
+	}
+	c.to = written(to.Numbers).Address()
+	return c.columns()
+}
+
+// alignedRows is a matrix whose rows begin at multiples of 16 bytes: the given one, without a
+// block, or a copy in one that the caller frees.
+func (d *Device) alignedRows(x kernels.Tensor) (kernels.Tensor, *driver.Block, error) {
+	size := x.DType.Size()
+	if rows := x.Shape[0]; read(x)%accessBytes == 0 && (rows == 1 || x.Strides[0]*size%accessBytes == 0) {
+		return x, nil, nil
+	}
+	columns := (x.Shape[1]*size + accessBytes - 1) / accessBytes * accessBytes / size
+	block, err := d.scratch(x.Shape[0] * columns * size)
+	if err != nil {
+		return x, nil, err
+	}
+	copied := kernels.Tensor{Data: block.At.Pointer(), DType: x.DType, Shape: x.Shape, Strides: []int{columns, 1}}
+	return copied, block, d.copies([]pair{{copied, x}})
 }
 
 // launchFloat8 queues a product of operands of 8 bits.
@@ -125,5 +282,8 @@ func (d *Device) gateFloat8(m *kernels.MatMul, e kernels.Gate, out kernels.MatMu
 	if err := p.run(); err != nil {
 		return true, err
 	}
-	return true, d.SwiGLU(e.Pre, e.Up, out.C)
+	if err := d.SwiGLU(e.Pre, e.Up, out.C); err != nil || !e.Rounding.IsSet() {
+		return true, err
+	}
+	return true, d.RoundFloat8(out.C, e.Rounding)
 }

@@ -85,3 +85,45 @@ func float8Product(b *testing.B, d *cuda.Device, left, right, c kernels.Tensor) 
 	defer release()
 	run("rounded", product)
 }
+
+// BenchmarkRoundFloat8 measures the rounding of a matrix: of its rows and what its columns are
+// rounded by, of its columns where that is known, of both, and of columns alone.
+func BenchmarkRoundFloat8(b *testing.B) {
+	d := device(b)
+	for _, s := range [][2]int{{8192, 2048}, {8192, 2560}, {8192, 5632}, {8192, 11264}, {32768, 2048}, {32768, 11264}, {8192, 4096}, {8192, 14336}, {8192, 28672}, {2048, 11264}, {5632, 2048}} {
+		b.Run(fmt.Sprintf("%dx%d", s[0], s[1]), func(b *testing.B) {
+			x, y := normalMatrix(b, d, s[0], s[1]), normalMatrix(b, d, s[0], s[1])
+			rows, err := kernels.NewFloat8Sides(s[0], s[1], d.Alloc)
+			if err != nil {
+				b.Fatal(err)
+			}
+			columns, err := kernels.NewFloat8Sides(s[1], s[0], d.Alloc)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, c := range []struct {
+				name  string
+				bytes float64 // an element
+				r     kernels.Float8Rounding
+			}{
+				{"rows", 3, kernels.Float8Rounding{Rows: rows}},
+				{"rows and magnitudes", 3, kernels.Float8Rounding{Rows: rows, Columns: kernels.Float8Sides{Most: columns.Most}}},
+				{"columns, known", 3, kernels.Float8Rounding{Columns: columns, Knows: true}},
+				{"both", 6, kernels.Float8Rounding{Rows: rows, Columns: columns}},
+				{"columns", 5, kernels.Float8Rounding{Columns: columns}},
+			} {
+				b.Run(c.name, func(b *testing.B) {
+					one, err := ofRecording(b, d, []func() error{
+						func() error { return d.RoundFloat8(x, c.r) }, func() error { return d.RoundFloat8(y, c.r) },
+					})
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(one*1e6, "µs")
+					b.ReportMetric(c.bytes*float64(s[0]*s[1])/one/1e12, "TB/s")
+				})
+			}
+		})
+	}
+}

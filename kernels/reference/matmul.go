@@ -2,6 +2,7 @@ package reference
 
 import (
 	"math"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -71,6 +72,13 @@ func operands[T kernels.Float](m *kernels.MatMul) (left, right []T) {
 		}
 	}
 	return left, right
+}
+
+// RoundFloat8 gives what a side of an operand is in kernels.PrecisionFloat8.
+func RoundFloat8[T kernels.Float](side []T) []T {
+	rounded := slices.Clone(side)
+	roundToFloat8(rounded, len(rounded), 1)
+	return rounded
 }
 
 // roundToFloat8 rounds numbers that lie so many steps apart, by the scale of the largest.

@@ -20,6 +20,7 @@ struct Casting {
   int32_t innerItems;
   int32_t warps;                  // that share a row, a power of two up to 8
   int32_t run;                    // depth of a block of float8_largest
+  uint32_t* across;  // of float8_rows_1 to _8: (depths), zero at launch, receives the largest along the sides; or null
 };
 
 constexpr int THREADS = 256, EACH = perAccess<ELEMENT>;
@@ -45,6 +46,16 @@ __device__ __forceinline__ Raw loadUpTo(const ELEMENT* from, int count) {
       if (i < count) r.x[i] = from[i];
   }
   return r;
+}
+
+// put rounds EACH elements.
+__device__ __forceinline__ void put(uint8_t* to, const Raw& r, float up) {
+  uint32_t y[EACH / 4];
+#pragma unroll
+  for (int i = 0; i < EACH; i += 4)
+    y[i / 4] = roundedToFloat8(asFloat(r.x[i]), asFloat(r.x[i + 1]), up) | roundedToFloat8(asFloat(r.x[i + 2]), asFloat(r.x[i + 3]), up) << 16;
+  if constexpr (EACH == 8) *(uint2*)to = make_uint2(y[0], y[1]);
+  else *(uint32_t*)to = y[0];
 }
 
 // float8_rows casts sides whose depth is contiguous. Some warps share one, and keep what they read
@@ -95,19 +106,154 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) float8_rows(const __gri
   }
   const float up = Float8Scale(most).up;
   uint8_t* to = c.to + row * c.padded;
-  const auto put = [&](int at, const Raw& r) {
-    if (at >= c.padded) return;
-    uint32_t y[EACH / 4];
-#pragma unroll
-    for (int i = 0; i < EACH; i += 4)
-      y[i / 4] = roundedToFloat8(asFloat(r.x[i]), asFloat(r.x[i + 1]), up) | roundedToFloat8(asFloat(r.x[i + 2]), asFloat(r.x[i + 3]), up) << 16;
-    if constexpr (EACH == 8) *(uint2*)(to + at) = make_uint2(y[0], y[1]);
-    else *(uint32_t*)(to + at) = y[0];
+  const auto round = [&](int at, const Raw& r) {
+    if (at < c.padded) put(to + at, r, up);
   };
 #pragma unroll
-  for (int n = 0; n < KEPT; n++) put((n * threads + thread) * EACH, kept[n]);
-  for (int at = further + thread * EACH; at < c.padded; at += threads * EACH) put(at, loadUpTo(from + at, depths - at));
+  for (int n = 0; n < KEPT; n++) round((n * threads + thread) * EACH, kept[n]);
+  for (int at = further + thread * EACH; at < c.padded; at += threads * EACH) round(at, loadUpTo(from + at, depths - at));
 }
+
+// ---- sides whose depth is contiguous, read once for the largest along either axis
+
+// Magnitudes are compared as whole numbers, of 16-bit elements two at once. RAISED is added to
+// each, which makes those of what is not finite negative.
+constexpr bool WIDE = sizeof(ELEMENT) == 4;
+constexpr int RAISED = WIDE ? 1 << 23 : std::is_same_v<ELEMENT, __half> ? 1 << 10 : 1 << 7, WORDS = 4;
+constexpr uint32_t LEAST = WIDE ? RAISED : RAISED * 0x10001u;
+
+__device__ __forceinline__ uint32_t raised(uint32_t word) { return (word & (WIDE ? 0x7fffffff : 0x7fff7fff)) + LEAST; }
+__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return WIDE ? max((int)a, (int)b) : __vmaxs2(a, b); }
+__device__ __forceinline__ int largerOfWord(uint32_t w) { return WIDE ? (int)w : max((int)(w & 0xffff), (int)(w >> 16)); }
+
+// bitsOf is the float32 whose magnitude was raised.
+__device__ __forceinline__ uint32_t bitsOf(int raised) {
+  const int bits = raised - RAISED;
+  if constexpr (WIDE) return bits;
+  else if constexpr (std::is_same_v<ELEMENT, __half>) return __float_as_uint(__half2float(__ushort_as_half(bits)));
+  else return bits << 16;
+}
+
+// castRows casts sides of a multiple of EACH elements in groups, the last ones first: what was
+// written last may still be in the L2 cache. A thread has PIECES of each side, of every side the
+// same, and where AHEAD brings what makes those of the next group before it looks at its own.
+// Blocks take turns; any number of them, of up to MOST threads. A Source brings what makes a
+// thread's pieces of a side, makes them, and says where they lie: each thread's behind those of the
+// thread before it, from beginOf up to endOf.
+constexpr int MOST = 512;
+
+template <int PIECES, template <int> class Source, class Arguments> __device__ __forceinline__ void castRows(const Arguments& c) {
+  using From = Source<PIECES>;
+  constexpr int SIDES = PIECES < From::TOGETHER ? From::TOGETHER / PIECES : 1;
+  constexpr bool AHEAD = From::AHEAD;  // there are registers for the next group
+  __shared__ int parts[2][SIDES][MOST / 32];
+  __shared__ __align__(16) int staged[MOST * EACH];
+  const int thread = threadIdx.x, threads = blockDim.x, warps = threads / 32;
+  From next[SIDES];
+  const auto bring = [&](int side) {
+#pragma unroll
+    for (int s = 0; s < SIDES; s++) next[s].bring(c, side + s, side >= 0 && side + s < c.sides);
+  };
+  uint32_t across[PIECES][WORDS];
+#pragma unroll
+  for (int n = 0; n < PIECES; n++) {
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) across[n][w] = LEAST;
+  }
+  const int groups = (c.sides + SIDES - 1) / SIDES;
+  int side = (groups - 1 - (int)blockIdx.x) * SIDES;
+  if constexpr (AHEAD) bring(side);
+  for (int turn = 0; side >= 0; turn ^= 1) {
+    const int after = side - (int)gridDim.x * SIDES;
+    if constexpr (!AHEAD) bring(side);
+    Raw now[SIDES][PIECES];
+#pragma unroll
+    for (int s = 0; s < SIDES; s++) next[s].make(c, side + s, side + s < c.sides, now[s]);
+    if constexpr (AHEAD) bring(after);
+    int most[SIDES];
+#pragma unroll
+    for (int s = 0; s < SIDES; s++) {
+      uint32_t own = LEAST;
+#pragma unroll
+      for (int n = 0; n < PIECES; n++) {
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) {
+          const uint32_t word = raised(((const uint32_t*)&now[s][n])[w]);
+          across[n][w] = larger(across[n][w], word), own = larger(own, word);
+        }
+      }
+      most[s] = __reduce_max_sync(~0u, largerOfWord(own));
+      if (thread % 32 == 0) parts[turn][s][thread / 32] = most[s];
+    }
+    __syncthreads();
+    for (int i = 0; i < warps; i++) {
+#pragma unroll
+      for (int s = 0; s < SIDES; s++) most[s] = max(most[s], parts[turn][s][i]);
+    }
+#pragma unroll
+    for (int s = 0; s < SIDES; s++) {
+      if (side + s >= c.sides) break;
+      const uint32_t bits = bitsOf(most[s]);
+      if (thread == s) c.most[side + s] = bits;
+      const float up = Float8Scale(bits).up;
+      uint8_t* to = c.to + (int64_t)(side + s) * c.padded;
+#pragma unroll
+      for (int n = 0; n < PIECES; n++)
+        if (From::placeOf(c, n) < c.padded) put(to + From::placeOf(c, n), now[s][n], up);
+    }
+    side = after;
+  }
+  if (c.across == nullptr) return;
+#pragma unroll
+  for (int n = 0; n < PIECES; n++) {
+    __syncthreads();
+    int4* stage = (int4*)&staged[thread * EACH];
+    const auto half = [&](int w) { return make_int2(across[n][w] & 0xffff, across[n][w] >> 16); };
+    if constexpr (WIDE) {
+      stage[0] = make_int4(across[n][0], across[n][1], across[n][2], across[n][3]);
+    } else {
+      stage[0] = make_int4(half(0).x, half(0).y, half(1).x, half(1).y);
+      stage[1] = make_int4(half(2).x, half(2).y, half(3).x, half(3).y);
+    }
+    __syncthreads();
+    const int begin = From::beginOf(c, n), end = min(threads * EACH, From::endOf(c, n) - begin);
+    for (int i = thread; i < end; i += threads) {
+      if (staged[i] > RAISED) atomicMax(&c.across[begin + i], bitsOf(staged[i]));
+    }
+  }
+}
+
+// AsTheyLie is sides that are there.
+template <int PIECES> struct AsTheyLie {
+  static constexpr int TOGETHER = 4;  // pieces of a thread, of several sides
+  static constexpr bool AHEAD = PIECES < 8;
+  Raw raw[PIECES];
+
+  static __device__ __forceinline__ int beginOf(const Casting&, int n) { return n * blockDim.x * EACH; }
+  static __device__ __forceinline__ int placeOf(const Casting& c, int n) { return beginOf(c, n) + threadIdx.x * EACH; }
+  static __device__ __forceinline__ int endOf(const Casting& c, int) { return c.depths; }
+  __device__ __forceinline__ void bring(const Casting& c, int side, bool there) {
+#pragma unroll
+    for (int n = 0; n < PIECES; n++) raw[n] = there && placeOf(c, n) < c.depths ? *(const Raw*)(c.from + side * c.side + placeOf(c, n)) : Raw{};
+  }
+  __device__ __forceinline__ void make(const Casting&, int, bool, Raw (&to)[PIECES]) const {
+#pragma unroll
+    for (int n = 0; n < PIECES; n++) to[n] = raw[n];
+  }
+};
+
+// The host's castPieces in matmul_float8.go has the most threads of each. Two blocks of 352 share a
+// multiprocessor with 88 registers a thread.
+#define REGISTERS_1(threads) __launch_bounds__(threads, 2)
+#define REGISTERS_2(threads) __launch_bounds__(threads, 2)
+#define REGISTERS_4(threads) __maxnreg__(88)
+#define REGISTERS_8(threads) __launch_bounds__(threads)
+#define CAST_ROWS(pieces, threads) \
+  extern "C" __global__ void REGISTERS_##pieces(threads) float8_rows_##pieces(const __grid_constant__ Casting c) { castRows<pieces, AsTheyLie>(c); }
+CAST_ROWS(1, 384)
+CAST_ROWS(2, 384)
+CAST_ROWS(4, 352)
+CAST_ROWS(8, MOST)
 
 // ---- sides that are contiguous
 
@@ -120,14 +266,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) float8_largest(const __gri
   if (threadIdx.x < SIDES) most[threadIdx.x] = 0;
   __syncthreads();
   const int mine = threadIdx.x % ACROSS * EACH, side = blockIdx.x * SIDES + mine;
-  const int end = min(c.depths, (int)(blockIdx.y + 1) * c.run);
+  const int first = (gridDim.y - 1 - blockIdx.y) * c.run, end = min(c.depths, first + c.run);
   uint32_t largest[EACH] = {};
   const ELEMENT* from = itemOf(c, blockIdx.z) + side;
   const auto look = [&](const Raw& r) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) largest[i] = max(largest[i], finite(asFloat(r.x[i])));
   };
-  int p = blockIdx.y * c.run + threadIdx.x / ACROSS;
+  int p = first + threadIdx.x / ACROSS;
   if (side + EACH <= c.sides) {
     for (; p + 3 * DOWN < end; p += 4 * DOWN) {
       Raw r[4];
@@ -152,34 +298,42 @@ extern "C" __global__ void __launch_bounds__(THREADS) float8_largest(const __gri
 // float8_columns casts them. A thread has four steps of the depth of a few sides, so that what it
 // puts into shared memory is whole words of a side. Blocks as float8_largest has them, of DEPTHS.
 extern "C" __global__ void __launch_bounds__(THREADS) float8_columns(const __grid_constant__ Casting c) {
+  constexpr int TURNS = DEPTHS / 4 / DOWN;
   __shared__ uint32_t tile[SIDES][DEPTHS / 4 + 1];
   __shared__ float ups[SIDES];
   const int64_t row = (int64_t)blockIdx.z * c.sides + blockIdx.x * SIDES;
   const int sides = min(SIDES, c.sides - (int)blockIdx.x * SIDES), first = blockIdx.y * DEPTHS;
   const int mine = threadIdx.x % ACROSS * EACH;
   const ELEMENT* from = itemOf(c, blockIdx.z) + blockIdx.x * SIDES + mine;
+  Raw r[TURNS][4];
+#pragma unroll
+  for (int turn = 0; turn < TURNS; turn++) {
+    const int p = first + 4 * (turn * DOWN + threadIdx.x / ACROSS);
+    if (mine + EACH <= sides) {
+#pragma unroll
+      for (int n = 0; n < 4; n++) r[turn][n] = p + n < c.depths ? *(const Raw*)(from + (p + n) * c.depth) : Raw{};
+    } else {
+#pragma unroll
+      for (int n = 0; n < 4; n++) r[turn][n] = loadUpTo(from + (p + n) * c.depth, p + n < c.depths ? sides - mine : 0);
+    }
+  }
+  // Scales come while the elements do.
   if (threadIdx.x < SIDES) ups[threadIdx.x] = threadIdx.x < sides ? Float8Scale(c.most[row + threadIdx.x]).up : 0;
   __syncthreads();
 #pragma unroll
-  for (int quad = threadIdx.x / ACROSS; quad < DEPTHS / 4; quad += DOWN) {
-    Raw r[4];
-    const int p = first + 4 * quad;
-    if (mine + EACH <= sides) {
-#pragma unroll
-      for (int n = 0; n < 4; n++) r[n] = p + n < c.depths ? *(const Raw*)(from + (p + n) * c.depth) : Raw{};
-    } else {
-#pragma unroll
-      for (int n = 0; n < 4; n++) r[n] = loadUpTo(from + (p + n) * c.depth, p + n < c.depths ? sides - mine : 0);
-    }
+  for (int turn = 0; turn < TURNS; turn++) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-      const auto two = [&](int n) { return roundedToFloat8(asFloat(r[n].x[i]), asFloat(r[n + 1].x[i]), ups[mine + i]); };
-      tile[mine + i][quad] = two(0) | two(2) << 16;
+      const auto two = [&](int n) { return roundedToFloat8(asFloat(r[turn][n].x[i]), asFloat(r[turn][n + 1].x[i]), ups[mine + i]); };
+      tile[mine + i][turn * DOWN + threadIdx.x / ACROSS] = two(0) | two(2) << 16;
     }
   }
   __syncthreads();
-  const int at = first + threadIdx.x % 32 * 4;
-  if (at >= c.padded) return;
 #pragma unroll
-  for (int i = threadIdx.x / 32; i < sides; i += THREADS / 32) *(uint32_t*)(c.to + (row + i) * c.padded + at) = tile[i][threadIdx.x % 32];
+  for (int word = threadIdx.x % 32; word < DEPTHS / 4; word += 32) {
+    const int at = first + 4 * word;
+    if (at >= c.padded) break;
+#pragma unroll 8
+    for (int i = threadIdx.x / 32; i < sides; i += THREADS / 32) *(uint32_t*)(c.to + (row + i) * c.padded + at) = tile[i][word];
+  }
 }
