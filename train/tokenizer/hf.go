@@ -36,7 +36,9 @@ type HuggingFace struct {
 
 // hfTokens is what a text may become, and the added tokens that are searched for in it.
 type hfTokens struct {
-	names     []string // of each id, empty for an id that is none
+	names     []string       // of each id, empty for an id that is none
+	unadded   map[int]string // what the model calls ids whose names are those of added tokens
+	vanished  map[int]bool   // added tokens of which the normaliser makes an empty text, which decode to nothing
 	special   map[int]bool
 	added     map[string]int // special or not, as the file has them
 	raw       *hfAdded       // added tokens that are searched for in the text as it is
@@ -275,7 +277,7 @@ func (t *HuggingFace) readTokens(vocab map[string]int, addedTokens []hfAddedJSON
 		}
 		size = max(size, a.ID+1)
 	}
-	t.names = make([]string, size)
+	t.names, t.unadded, t.vanished = make([]string, size), map[int]string{}, map[int]bool{}
 	for token, id := range vocab {
 		t.names[id] = token
 	}
@@ -296,10 +298,16 @@ func (t *HuggingFace) readTokens(vocab map[string]int, addedTokens []hfAddedJSON
 		if err != nil {
 			return err
 		}
+		if before := t.names[a.ID]; before != normal.s && normal.s != "" {
+			t.unadded[a.ID] = before
+		}
+		own := *a
+		own.Content = normal.s
+		later[normal.s] = &own // of several, the library takes any
 		if normal.s != "" {
-			own := *a
-			own.Content = normal.s
-			later[normal.s], t.names[a.ID] = &own, normal.s
+			t.names[a.ID] = normal.s
+		} else {
+			t.vanished[a.ID] = true
 		}
 	}
 	for id, name := range t.names {
@@ -353,7 +361,7 @@ func (t *HuggingFace) encode(text string, spans bool) (tokens []hfToken, spells 
 	e.token = func(id int, part hfText) error {
 		from, to := part.span(0, len(part.s))
 		if spans && t.processor.spells {
-			e.spells[len(e.tokens)] = text[from:to] // which may have taken spaces with it
+			e.spells[len(e.tokens)] = part.s // which may have taken spaces with it
 		}
 		e.tokens = append(e.tokens, hfToken{id, from, to})
 		return nil
@@ -430,7 +438,10 @@ func (t *HuggingFace) decodeIDs(ids []int, skipSpecial bool) (string, error) {
 		if err := t.checkID(id); err != nil {
 			return "", err
 		}
-		if !skipSpecial || !t.special[id] {
+		switch {
+		case t.vanished[id]:
+			tokens = append(tokens, "")
+		case !skipSpecial || !t.special[id]:
 			tokens = append(tokens, t.names[id])
 		}
 	}

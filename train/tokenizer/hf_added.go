@@ -40,12 +40,17 @@ type hfAddedJSON struct {
 // hfAdded finds added tokens, of several at a place the longest.
 type hfAdded struct {
 	tokens   []*hfAddedJSON
-	prefixes *hfPrefixes // their numbers in the list
+	prefixes *hfPrefixes  // their numbers in the list
+	empty    *hfAddedJSON // one that the normaliser made an empty text of, nil for none
 }
 
 func newHFAdded(tokens map[string]*hfAddedJSON) *hfAdded {
 	a, numbers := &hfAdded{}, map[string]int32{}
 	for content, token := range tokens {
+		if content == "" {
+			a.empty = token
+			continue
+		}
 		numbers[content] = int32(len(a.tokens))
 		a.tokens = append(a.tokens, token)
 	}
@@ -55,6 +60,9 @@ func newHFAdded(tokens map[string]*hfAddedJSON) *hfAdded {
 
 // at is the token that a text begins with, nil for none.
 func (a *hfAdded) at(s string) *hfAddedJSON {
+	if s == "" {
+		return nil
+	}
 	if a.prefixes.first[s[0]] == a.prefixes.first[int(s[0])+1] {
 		return nil // most bytes begin no token
 	}
@@ -67,14 +75,20 @@ func (a *hfAdded) at(s string) *hfAddedJSON {
 // split cuts a text at its added tokens; plain gets what lies between them.
 func (a *hfAdded) split(t hfText, plain func(hfText) error, token func(id int, t hfText) error) error {
 	done := 0
-	for at := 0; len(a.tokens) > 0 && at < len(t.s); {
+	for at, ended := 0, -1; (len(a.tokens) > 0 || a.empty != nil) && at <= len(t.s); {
 		found := a.at(t.s[at:])
+		if found == nil && at != ended {
+			found = a.empty // which stands at any place, as in the library
+		}
 		if found == nil {
 			at++
 			continue
 		}
 		from, to := at, at+len(found.Content)
-		at = to
+		if from == to && from < len(t.s) && !utf8.RuneStart(t.s[from]) {
+			return fmt.Errorf("added token %d, of which the normalizer makes an empty text, stands within a character", found.ID)
+		}
+		at, ended = to, to
 		if found.SingleWord && (endsWithWord(t.s[:from]) || beginsWithWord(t.s[to:])) {
 			continue
 		}
@@ -84,18 +98,20 @@ func (a *hfAdded) split(t hfText, plain func(hfText) error, token func(id int, t
 		if found.RStrip {
 			to = len(t.s) - len(strings.TrimLeftFunc(t.s[to:], unicode.IsSpace))
 		}
-		if from < done {
-			continue
+		if from > to {
+			return fmt.Errorf("added token %d: it begins within the white space that the one before it takes", found.ID)
 		}
 		if done < from {
 			if err := plain(t.slice(done, from)); err != nil {
 				return err
 			}
 		}
-		if err := token(found.ID, t.slice(from, to)); err != nil {
-			return err
+		if from < to {
+			if err := token(found.ID, t.slice(from, to)); err != nil {
+				return err
+			}
 		}
-		done, at = to, max(at, to)
+		done = to // a token that is found in the white space of the one before it counts too, as in the library
 	}
 	if done < len(t.s) {
 		return plain(t.slice(done, len(t.s)))

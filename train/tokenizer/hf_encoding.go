@@ -84,6 +84,9 @@ func (t *HuggingFace) encodeOne(text string, o EncodeOptions) (*Encoding, error)
 		spells[i] = make([]string, len(list))
 		for k, token := range list {
 			spells[i][k] = t.names[token.id]
+			if name, other := t.unadded[token.id]; other {
+				spells[i][k] = name
+			}
 		}
 		for k, s := range written {
 			spells[i][k] = s

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -64,6 +65,9 @@ func (n *hfNormalizerJSON) normalizer() (hfNormalizer, error) {
 	case "Strip":
 		return n.strip, nil
 	case "Prepend":
+		if n.Prepend == "" {
+			return nil, errors.New("prepend is empty, for which the library spells the first character twice or puts it elsewhere: it needs to be a text")
+		}
 		return func(t hfText) (hfText, error) { return t.prepended(n.Prepend), nil }, nil
 	case "Replace":
 		pattern, err := n.Pattern.pattern()

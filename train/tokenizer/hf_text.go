@@ -129,11 +129,6 @@ func (t hfText) prepended(s string) hfText {
 	}
 	b := t.builder()
 	_, n := utf8.DecodeRuneInString(t.s)
-	if s == "" {
-		b.addAtStart(t.s[:n]) // as in the library, which counts it as added
-		b.keep(n, len(t.s))
-		return b.text()
-	}
 	b.add(s, 0, n)
 	b.keep(0, len(t.s))
 	return b.text()

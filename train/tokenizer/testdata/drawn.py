@@ -53,7 +53,7 @@ def normalizer(r, depth=0):
     if kind == "Strip":
         o |= dict(strip_left=flag(r), strip_right=flag(r))
     if kind == "Prepend":
-        o |= dict(prepend=r.choice(["▁", " ", "ab", ""]))
+        o |= dict(prepend=r.choice(["▁", " ", "ab"]))
     if kind == "Replace":
         o |= dict(pattern=pattern(r), content=r.choice(["", " ", "▁", "xyz", "é"]))
     return o
