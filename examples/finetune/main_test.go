@@ -15,7 +15,7 @@ import (
 )
 
 // chats is a file of conversations.
-func chats(t *testing.T) string {
+func chats(t testing.TB) string {
 	t.Helper()
 	var lines strings.Builder
 	for i := range 20 {

@@ -54,9 +54,9 @@ func readDense(folder, path string) (d dense, err error) {
 	case c.In < 1 || c.Out < 1 || c.In > maxFeatures || c.Out > maxFeatures:
 		return d, fmt.Errorf("%s: in_features and out_features are %d and %d, they need to be from 1 to %d", name, c.In, c.Out, maxFeatures)
 	case d.activation == nil:
-		return d, fmt.Errorf("%s: activation_function is %q, it needs to be Identity, Tanh, ReLU, GELU, SiLU or Sigmoid of torch.nn.modules", name, c.Activation)
+		return d, fmt.Errorf("%s: activation_function is %.100q, it needs to be Identity, Tanh, ReLU, GELU, SiLU or Sigmoid of torch.nn.modules", name, c.Activation)
 	case c.Input != "" && c.Input != vectors || c.Output != "" && c.Output != vectors:
-		return d, fmt.Errorf("%s: module_input_name is %q and module_output_name %q, they need to be %s", name, c.Input, c.Output, vectors)
+		return d, fmt.Errorf("%s: module_input_name is %.100q and module_output_name %.100q, they need to be %s", name, c.Input, c.Output, vectors)
 	case c.Residual:
 		return d, fmt.Errorf("%s: use_residual is true, only false is supported", name)
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
@@ -35,7 +36,7 @@ const maxFile = 1 << 20
 // readJSON reads a file of the folder, and reports whether there is one.
 func readJSON(folder, name string, into any) (found bool, err error) {
 	if !filepath.IsLocal(name) {
-		return false, fmt.Errorf("%q is not the name of a file in the folder", name)
+		return false, fmt.Errorf("%.300q is not the name of a file in the folder", name)
 	}
 	text, err := plainfile.ReadFile(filepath.Join(folder, name), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,6 +61,9 @@ func readSettings(folder string, decodes bool) (s settings, err error) {
 		return s, errors.New("there is no modules.json, which says how a decoder's vectors are pooled")
 	}
 	for i, m := range modules {
+		if len(m.Path) > 255 || strings.ContainsFunc(m.Path, unicode.IsControl) {
+			return s, fmt.Errorf("modules.json: the path of module %d is %.100q, it needs to be the name of a folder", i, m.Path)
+		}
 		switch kind := m.Type[strings.LastIndexByte(m.Type, '.')+1:]; {
 		case i == 0 && kind == "Transformer" && m.Path == "":
 		case i > 0 && kind == "Pooling" && s.pooling.ways == nil && !s.normalises:
@@ -75,7 +79,7 @@ func readSettings(folder string, decodes bool) (s settings, err error) {
 		case i > 0 && kind == "Normalize" && s.pooling.ways != nil:
 			s.normalises = true
 		default:
-			return s, fmt.Errorf("modules.json: module %d is %s in folder %q, it needs to be a Transformer in the folder itself, a Pooling, a Dense or a Normalize, in that order",
+			return s, fmt.Errorf("modules.json: module %d is %.100q in folder %q, it needs to be a Transformer in the folder itself, a Pooling, a Dense or a Normalize, in that order",
 				i, m.Type, m.Path)
 		}
 	}
@@ -97,7 +101,7 @@ func readSettings(folder string, decodes bool) (s settings, err error) {
 	}
 	if s.prompts = c.Prompts; c.Usual != nil {
 		if _, found := s.prompts[*c.Usual]; !found {
-			return s, fmt.Errorf("config_sentence_transformers.json: default_prompt_name is %q, it needs to be one of prompts", *c.Usual)
+			return s, fmt.Errorf("config_sentence_transformers.json: default_prompt_name is %.100q, it needs to be one of prompts", *c.Usual)
 		}
 		s.usual = *c.Usual
 	}
@@ -164,7 +168,7 @@ func readPooling(folder, name string) (p pooling, err error) {
 		if json.Unmarshal(mode, &one) == nil {
 			p.ways = []string{one}
 		} else if err := json.Unmarshal(mode, &p.ways); err != nil {
-			return p, fmt.Errorf("%s: pooling_mode is %.40s, it needs to be a name or a list of names", name, mode)
+			return p, fmt.Errorf("%s: pooling_mode is %.40q, it needs to be a name or a list of names", name, mode)
 		}
 	}
 	for _, m := range poolingModes {
@@ -174,7 +178,7 @@ func readPooling(folder, name string) (p pooling, err error) {
 	}
 	for _, way := range p.ways {
 		if pools[way] == nil {
-			return p, fmt.Errorf("%s: pooling_mode is %q, it needs to be cls, max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken", name, way)
+			return p, fmt.Errorf("%s: pooling_mode is %.100q, it needs to be cls, max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken", name, way)
 		}
 	}
 	if len(p.ways) == 0 {
