@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,9 +22,11 @@ import (
 //   - vocab.txt of a BERT
 //   - vocab.json and merges.txt of GPT-2 or RoBERTa
 //
-// Special tokens, added tokens, add_bos_token, add_eos_token and the options of the tokenizer's
-// class come from tokenizer_config.json, special_tokens_map.json and added_tokens.json. A class
-// that is not known here is an error unless there is a tokenizer.json.
+// Special tokens, added tokens and the options of the tokenizer's class come from
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json. So do add_bos_token and
+// add_eos_token where there is no tokenizer.json. Where tokenizer_config.json names no class, it
+// follows from config.json. A class that is not known here is an error unless there is a
+// tokenizer.json.
 func Open(folder string) (*HuggingFace, error) {
 	t, err := openFolder(folder)
 	if err != nil {
@@ -60,8 +63,8 @@ func openFolder(path string) (*HuggingFace, error) {
 		if file, err = f.older(); err != nil {
 			return nil, err
 		}
+		f.addEnds() // a tokenizer.json says it itself
 	}
-	f.addEnds()
 	changed, err := f.complete(file)
 	if err != nil {
 		return nil, err
@@ -135,8 +138,35 @@ func (f *hfFolder) number(name string, otherwise int) int {
 	return value
 }
 
+// hfClasses are the classes of families of models, by model_type, whose folders need not name one.
+var hfClasses = map[string]string{
+	"albert": "AlbertTokenizer", "bart": "RobertaTokenizer", "bert": "BertTokenizer", "big_bird": "BigBirdTokenizer", "camembert": "CamembertTokenizer",
+	"clip": "CLIPTokenizer", "codegen": "GPT2Tokenizer", "deberta": "DebertaTokenizer", "deberta-v2": "DebertaV2Tokenizer", "distilbert": "BertTokenizer",
+	"electra": "BertTokenizer", "gemma": "GemmaTokenizer", "gemma2": "GemmaTokenizer", "gemma3_text": "GemmaTokenizer", "gpt2": "GPT2Tokenizer",
+	"gpt_neo": "GPT2Tokenizer", "gpt_neox": "GPTNeoXTokenizer", "gptj": "GPT2Tokenizer", "marian": "MarianTokenizer", "mbart": "MBartTokenizer",
+	"mpnet": "MPNetTokenizer", "mpt": "GPTNeoXTokenizer", "mt5": "T5Tokenizer", "nomic_bert": "BertTokenizer", "opt": "GPT2Tokenizer",
+	"pegasus": "PegasusTokenizer", "phi": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer", "roberta": "RobertaTokenizer",
+	"siglip": "SiglipTokenizer", "t5": "T5Tokenizer", "whisper": "WhisperTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "xlnet": "XLNetTokenizer",
+}
+
+// classOfModel is the class that config.json names or that its model_type has, empty for none.
+func (f *hfFolder) classOfModel() (string, error) {
+	var model struct {
+		Class string `json:"tokenizer_class"`
+		Type  string `json:"model_type"`
+	}
+	_, err := f.read("config.json", &model)
+	return cmp.Or(strings.TrimSuffix(model.Class, "Fast"), hfClasses[model.Type]), err
+}
+
 // older makes a tokenizer.json of other files.
 func (f *hfFolder) older() (map[string]json.RawMessage, error) {
+	if f.class == "" {
+		var err error
+		if f.class, err = f.classOfModel(); err != nil {
+			return nil, err
+		}
+	}
 	if content, found, err := f.text("tekken.json"); found || err != nil {
 		if err != nil {
 			return nil, err

@@ -101,7 +101,16 @@ def token(content, **flags):
     return dict(content=content, lstrip=False, rstrip=False, normalized=False, single_word=False, special=True) | flags
 
 
+def alphabet():
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    return sorted(ByteLevel.alphabet())
+
+
 def folders():
+    yield "roberta_model", "roberta", {}, {
+        "vocab.json": {c: i for i, c in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet()])}, "merges.txt": "#version: 0.2\n",
+        "config.json": dict(model_type="roberta"), "special_tokens_map.json": dict(cls_token="<s>", sep_token="</s>", mask_token="<mask>")}
     llama = dict(tokenizer_class="LlamaTokenizer", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
     yield "llama", "llama", {"tokenizer.model": bpe()}, {"tokenizer_config.json": llama | dict(add_bos_token=True)}
     yield "llama_legacy", "llama", {"tokenizer.model": bpe()}, {"tokenizer_config.json": llama | dict(
