@@ -27,6 +27,9 @@ import (
 // add_eos_token where there is no tokenizer.json. Where tokenizer_config.json names no class, it
 // follows from config.json. A class that is not known here is an error unless there is a
 // tokenizer.json.
+//
+// A tokenizer.json counts as it is. transformers 5 takes only the vocabulary of it for some
+// classes, such as LlamaTokenizer, whose texts then begin otherwise where the file is an older one.
 func Open(folder string) (*HuggingFace, error) {
 	t, err := openFolder(folder)
 	if err != nil {
