@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train/sample"
@@ -71,9 +72,14 @@ func (c *conversation) once(question string) error {
 	return c.ask(question)
 }
 
+// note tells the user something, in lines that the terminal has room for.
+func (c *conversation) note(format string, values ...any) {
+	fmt.Fprintln(c.notes, cli.Wrap(fmt.Sprintf(format, values...), cli.Columns()))
+}
+
 // talk answers line after line, until there are no more or an interrupt comes between two answers.
 func (c *conversation) talk(in io.Reader) error {
-	fmt.Fprintln(c.notes, "/reset begins anew, /system TEXT instructs the model, /quit ends; Ctrl-C stops an answer.")
+	c.note("/reset begins anew, /system TEXT instructs the model, /quit ends; Ctrl-C stops an answer.")
 	lines := make(chan string)
 	go func() { // ends with the program
 		defer close(lines)
@@ -104,7 +110,7 @@ func (c *conversation) talk(in io.Reader) error {
 		case command == "/system":
 			c.system, c.messages = strings.TrimSpace(rest), nil
 		case strings.HasPrefix(command, "/"):
-			fmt.Fprintf(c.notes, "There is no command %s: /reset, /system and /quit there are.\n", command)
+			c.note("There is no command %s: there are /reset, /system and /quit.", command)
 		default:
 			switch err := c.ask(line); {
 			case errors.Is(err, errInterrupted):
@@ -176,7 +182,7 @@ func (c *conversation) prompt() ([]int, error) {
 		most := c.decoder.Capacity() * 3 / 4
 		if len(prompt) <= most {
 			if forgotten > 0 {
-				fmt.Fprintf(c.notes, "(the context of %d tokens is full: the oldest %d messages are forgotten)\n", c.decoder.Capacity(), forgotten)
+				c.note("(the context of %d tokens is full: the oldest %d messages are forgotten)", c.decoder.Capacity(), forgotten)
 			}
 			return prompt, nil
 		}
