@@ -98,16 +98,17 @@ func (c *fewRows) mayLink() bool {
 // mayLink reports whether attention may be a link of a chain on this device.
 func (d *Device) mayLink(c *kernels.CachedAttention, o kernels.Tensor) bool {
 	q, k, v := c.Q, c.K, c.V
-	if !d.hasMaps() || q.Shape[0] != 1 || q.Shape[2] != 1 || q.Shape[3] != chainHeadSize || v.Shape[3] != chainHeadSize ||
+	size := q.Shape[3]
+	if !d.hasMaps() || q.Shape[0] != 1 || q.Shape[2] != 1 || !slices.Contains(chainHeadSizes, size) || v.Shape[3] != size ||
 		q.Shape[1]/k.Shape[1] > chainMostGroup || k.Shape[1] > d.Multiprocessors || c.SoftCap != 0 || c.Window != nil || c.ALiBi != nil ||
 		c.Sinks.IsSet() || c.Causal == kernels.CausalTopLeft || o.DType != q.DType {
 		return false
 	}
-	if r := c.RoPE; r != nil && (r.Pairing == kernels.Interleaved || r.Dim(chainHeadSize) != chainHeadSize) {
+	if r := c.RoPE; r != nil && (r.Pairing == kernels.Interleaved || r.Dim(size) != size) {
 		return false
 	}
 	for _, t := range []kernels.Tensor{q, k, v, o} { // rows of heads lie end to end
-		if t.Strides[3] != 1 || t.Shape[1] > 1 && t.Strides[1] != chainHeadSize {
+		if t.Strides[3] != 1 || t.Shape[1] > 1 && t.Strides[1] != size {
 			return false
 		}
 	}
@@ -150,9 +151,12 @@ type chainBuilder struct {
 	words      int // so far
 	partials   int // words for those of a link, at most
 	attentions int
+	headSize   int // of attentions
 }
 
-func newChainBuilder(d *Device) *chainBuilder { return &chainBuilder{device: d} }
+func newChainBuilder(d *Device) *chainBuilder {
+	return &chainBuilder{device: d, headSize: chainHeadSizes[0]}
+}
 
 func overlap(a, b driver.Span) bool { return a.From < b.To && b.From < a.To }
 
@@ -338,19 +342,19 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 
 func (b *chainBuilder) addAttention(c *chained) bool {
 	a := c.attention
-	if b.links == nil || b.attentions == chainMostAttentions {
+	heads, keyHeads, size := a.Q.Shape[1], a.K.Shape[1], a.Q.Shape[3]
+	if b.links == nil || b.attentions == chainMostAttentions || b.attentions > 0 && size != b.headSize {
 		return false
 	}
-	heads, keyHeads := a.Q.Shape[1], a.K.Shape[1]
 	l := linkArguments{kind: linkAttention, slot: int32(b.attentions), heads: int32(heads), keyHeads: int32(keyHeads), firstMap: int32(len(b.maps)),
 		keys: written(a.Keys), values: written(a.Values), state: written(a.State), items: int32(a.Keys.Shape[0]),
-		scale: float32(a.EffectiveScale() * math.Log2E), data: written(c.o), out: b.take(heads * chainHeadSize / 2), depth: int32(heads * chainHeadSize)}
+		scale: float32(a.EffectiveScale() * math.Log2E), data: written(c.o), out: b.take(heads * size / 2), depth: int32(heads * size)}
 	keys, values := rowsWritten(a.Keys), rowsWritten(a.Values)
 	l.keysBatch, l.keysHead, l.keysRow = keys.batch, keys.head, keys.row
 	l.valuesBatch, l.valuesHead, l.valuesRow = values.batch, values.head, values.row
 	rowOf := func(t kernels.Tensor) driver.Span {
 		at := address(read(t))
-		return driver.Span{From: at, To: at + address(2*t.Shape[1]*chainHeadSize)}
+		return driver.Span{From: at, To: at + address(2*t.Shape[1]*size)}
 	}
 	from := b.latest(rowOf(a.Q))
 	if from < 0 || b.links[from].out == 0 {
@@ -372,13 +376,14 @@ func (b *chainBuilder) addAttention(c *chained) bool {
 	if !b.joins(result, nil, writes) {
 		return false
 	}
+	const rowBytes = 128 // of a box
 	for _, t := range []kernels.Tensor{a.Keys, a.Values} {
 		e := elementOf(t.DType)
-		b.maps = append(b.maps, newTensorMap(rowsRead(t), [4]int(t.Shape), 2*chainHeadSize, chainTile, e))
+		b.maps = append(b.maps, newTensorMap(rowsRead(t), [4]int(t.Shape), rowBytes, chainTile, e))
 	}
 	runs := min(b.device.Multiprocessors/keyHeads, chainMostRuns)
-	b.partials = max(b.partials, heads*runs*chainPartial)
-	b.attentions++
+	b.partials = max(b.partials, heads*runs*chainPartial(size))
+	b.attentions, b.headSize = b.attentions+1, size
 	b.append(c, l, result, nil, writes)
 	return true
 }
@@ -435,10 +440,8 @@ func (b *chainBuilder) places() int {
 // words is how many words a link's row has.
 func (l *linkArguments) words() int {
 	switch {
-	case l.kind == linkSource:
+	case l.kind == linkSource, l.kind == linkAttention:
 		return int(l.depth / 2)
-	case l.kind == linkAttention:
-		return int(l.heads * chainHeadSize / 2)
 	case l.halves == 2:
 		return int(l.weights[0].columns / 2)
 	}
@@ -473,7 +476,7 @@ func (b *chainBuilder) launch(list []driver.Link) error {
 			continue
 		}
 		r := b.calls[n-1].attention.RoPE
-		owner, err := d.frequencies(r, chainHeadSize)
+		owner, err := d.frequencies(r, b.headSize)
 		if err != nil {
 			return failed(err)
 		}
@@ -498,7 +501,8 @@ func (b *chainBuilder) launch(list []driver.Link) error {
 		}
 		*constant.to = owner.At
 	}
-	s := shapeOf(chainName(b.element), chainName(b.element), [3]int{d.Multiprocessors, 1, 1}, chainThreads, chainShared)
+	name := chainName(b.element, b.headSize)
+	s := shapeOf(name, name, [3]int{d.Multiprocessors, 1, 1}, chainThreads, chainShared(b.headSize))
 	s.Together = true
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(list)

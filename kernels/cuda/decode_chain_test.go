@@ -15,6 +15,7 @@ import (
 type chainCase struct {
 	layers, dim, heads, keyHeads, hidden int
 	vocabulary, capacity, held           int
+	size                                 int  // of a head, 64 if left out
 	wide, biased                         bool // gamma and biases are float32; there are biases
 	plain, transposed                    bool // nothing is turned; weights lie (columns, depth)
 }
@@ -74,7 +75,11 @@ func newChainTest(t *testing.T, dtype kernels.DType, c chainCase) *chainTest {
 		return p
 	}
 	norm := func() *kernels.RowNorm { return &kernels.RowNorm{Gamma: r.normals(wide, 0, c.dim).Tensor, Eps: 1e-5} }
-	const size, items = 64, 2
+	const items = 2
+	if r.size == 0 {
+		r.size = 64
+	}
+	size := r.size
 	own, others := c.heads*size, c.keyHeads*size
 	r.x, r.qkv, r.o, r.inner = r.normals(dtype, 0, 1, c.dim), r.empty(dtype, 0, 1, own+2*others), r.empty(dtype, 0, 1, own), r.empty(dtype, 0, 1, c.hidden)
 	r.sums[0], r.sums[1], r.logits = r.empty(dtype, 0, 1, c.dim), r.empty(dtype, 0, 1, c.dim), r.empty(kernels.F32, 0, 1, c.vocabulary)
@@ -116,9 +121,11 @@ func (r *chainTest) token() error {
 		p.X, p.Residual = x, residual
 		return r.d.RowsProductForward(&p, c)
 	}
+	ofHeads := func(row kernels.Tensor) kernels.Tensor {
+		return row.Unflatten(1, row.Shape[1]).Unflatten(2, r.size).Permute(0, 2, 1, 3)
+	}
 	part := func(from, heads int) kernels.Tensor {
-		t := r.qkv.Tensor.Slice(1, from*64, (from+heads)*64)
-		return t.Unflatten(1, heads*64).Unflatten(2, 64).Permute(0, 2, 1, 3)
+		return ofHeads(r.qkv.Tensor.Slice(1, from*r.size, (from+heads)*r.size))
 	}
 	for n, products := range r.products {
 		if err := multiply(products[0], x, kernels.Tensor{}, r.qkv.Tensor); err != nil {
@@ -130,7 +137,7 @@ func (r *chainTest) token() error {
 			a.RoPE = nil
 		}
 		a.Q, a.K, a.V = part(0, r.heads), part(r.heads, r.keyHeads), part(r.heads+r.keyHeads, r.keyHeads)
-		if err := r.d.CachedAttentionForward(&a, r.o.Tensor.Unflatten(1, r.heads*64).Unflatten(2, 64).Permute(0, 2, 1, 3)); err != nil {
+		if err := r.d.CachedAttentionForward(&a, ofHeads(r.o.Tensor)); err != nil {
 			return err
 		}
 		if err := multiply(products[1], r.o.Tensor, x, r.sums[0].Tensor); err != nil {
@@ -174,6 +181,9 @@ func TestDecodeChain(t *testing.T) {
 		{layers: 2, dim: 1160, heads: 16, keyHeads: 2, hidden: 3000, vocabulary: 5000, capacity: 5000, held: 4500, transposed: true},
 		{layers: 4, dim: 2048, heads: 32, keyHeads: 8, hidden: 8192, vocabulary: 3000, capacity: 100, held: 0, plain: true, biased: true},
 		{layers: 2, dim: 1536, heads: 12, keyHeads: 2, hidden: 8960, vocabulary: 3000, capacity: 100, held: 63, wide: true, transposed: true},
+		{layers: 3, dim: 4096, size: 128, heads: 32, keyHeads: 8, hidden: 14336, vocabulary: 8000, capacity: 1200, held: 1024},
+		{layers: 2, dim: 2048, size: 128, heads: 16, keyHeads: 2, hidden: 6144, vocabulary: 3000, capacity: 5000, held: 4500, biased: true, transposed: true},
+		{layers: 2, dim: 1536, size: 128, heads: 12, keyHeads: 2, hidden: 8960, vocabulary: 3000, capacity: 100, held: 31, wide: true, plain: true},
 	} {
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 			r := newChainTest(t, dtype, c)

@@ -2,6 +2,8 @@
 
 package cuda
 
+import "fmt"
+
 // Sizes of src/decode_chain.cu.
 const (
 	chainThreads        = 288
@@ -12,15 +14,24 @@ const (
 	chainMostSquares    = 4 * 32
 	chainMostAttentions = 128
 	chainMostLinks      = 512
-	chainHeadSize       = 64
 	chainMostGroup      = 8
 	chainTile           = 32
 	chainMostRuns       = 64
 	chainLinkBytes      = 336
-	chainPartial        = chainHeadSize + 2
-	chainShared         = chainStages*2*2*64*64 + 2*chainMostSteps*64*2 + chainMostGroup*(2*chainHeadSize+16) + 8*8*16 +
-		4*chainLinkBytes + 8*chainMostAttentions + 16*chainStages
 )
+
+// chainHeadSizes are those of the attentions that chains may have, each of which has kernels of its
+// own. Chains without attentions run those of the first.
+var chainHeadSizes = []int{64, 128}
+
+// chainPartial is how many words a run of keys has for a head.
+func chainPartial(headSize int) int { return headSize + 2 }
+
+// chainShared is the bytes of shared memory of a block.
+func chainShared(headSize int) int {
+	return chainStages*2*2*64*64 + 2*chainMostSteps*64*2 + chainMostGroup*(2*headSize+16) + 8*headSize/8*16 +
+		4*chainLinkBytes + 8*chainMostAttentions + 16*chainStages
+}
 
 // chainFlight is how many steps of a block are on their way from memory at most. Two are enough for
 // the memory's rate. With more, the words that links wait for are late.
@@ -30,13 +41,15 @@ const chainFlight = 2
 func chainModules() []compiledModule {
 	var list []compiledModule
 	for _, e := range []element{elementBF16, elementF16} {
-		name := chainName(e)
-		list = append(list, compiledModule{Name: name, Source: "decode_chain.cu", Arch: "compute_90a",
-			Defines: []string{"KERNEL=" + name, map[element]string{elementBF16: "ELEMENT_BF16", elementF16: "ELEMENT_F16"}[e]}})
+		for _, size := range chainHeadSizes {
+			name := chainName(e, size)
+			list = append(list, compiledModule{Name: name, Source: "decode_chain.cu", Arch: "compute_90a",
+				Defines: []string{"KERNEL=" + name, map[element]string{elementBF16: "ELEMENT_BF16", elementF16: "ELEMENT_F16"}[e], fmt.Sprintf("HEAD_SIZE=%d", size)}})
+		}
 	}
 	return list
 }
 
-func chainName(e element) string {
-	return "decode_chain" + map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e]
+func chainName(e element, headSize int) string {
+	return fmt.Sprintf("decode_chain%s_%d", map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e], headSize)
 }

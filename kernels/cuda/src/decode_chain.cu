@@ -19,7 +19,7 @@
 // panel is a fragment. The block with the panel's last step adds the fragments, in the order of the
 // depth, so that a launch gives the bits of the one before.
 //
-// Compile for sm_90a with -DKERNEL=name -DELEMENT_BF16 or -DELEMENT_F16.
+// Compile for sm_90a with -DKERNEL=name, -DELEMENT_BF16 or -DELEMENT_F16, and -DHEAD_SIZE=64 or 128.
 #include "arguments.cuh"
 #include "elements.cuh"
 #include "hopper.cuh"
@@ -39,10 +39,13 @@ constexpr int STAGES = 12, MOST_STEPS = 64;   // of A, that a block has of a pro
 constexpr int MOST_FRAGMENTS = 12;            // that a thread adds
 constexpr int MOST_SQUARES = 4;               // words of squares that a lane reads
 constexpr int MOST_ATTENTIONS = 128, NUMBERS = 512;  // of a chain; links of a chain
-constexpr int HEAD_SIZE = 64, MOST_GROUP = 8, TILE = 32;  // TILE: keys of a stage
+constexpr int MOST_GROUP = 8, TILE = 32;  // TILE: keys of a stage
+// A tile's keys lie in boxes of 64 of their elements, and so do its values behind them.
+constexpr int BOXES = HEAD_SIZE / 64, TILE_BOX = TILE * 64 * 2, ROWS_OF_TILE = BOXES * TILE_BOX;
 // Words of a head's sums over a run of keys: the largest score, the sum of exponentials, o.
 constexpr int PARTIAL = HEAD_SIZE + 2;
 constexpr int MOST_RUNS = 64;
+constexpr int MERGED = HEAD_SIZE / 8;  // pairs of columns of a head that a block adds up at once
 
 enum LinkKind : int32_t { Source = 0, Product = 1, Attention = 2 };
 
@@ -81,7 +84,7 @@ struct ChainLink {
   const uint64_t* v;
   void* keys;
   void* values;
-  const double* frequencies;      // (32) or null
+  const double* frequencies;      // (HEAD_SIZE / 2) or null
   int32_t* state;                 // as cache_append.cu has it
   int64_t keysBatch, keysHead, keysRow, valuesBatch, valuesHead, valuesRow;
   int32_t items, heads, offset;
@@ -115,7 +118,7 @@ constexpr int LINKS = 4;
 struct Layout {
   static constexpr int ring = 0, a = ring + STAGES * UNIT, ofA = MOST_STEPS * DEPTH * 2;
   static constexpr int queries = a + 2 * ofA, ofQuery = HEAD_SIZE * 2 + 16;
-  static constexpr int sums = queries + MOST_GROUP * ofQuery, links = sums + CONSUMERS * 8 * 16, held = links + LINKS * (int)sizeof(ChainLink);
+  static constexpr int sums = queries + MOST_GROUP * ofQuery, links = sums + CONSUMERS * MERGED * 16, held = links + LINKS * (int)sizeof(ChainLink);
   static constexpr int full = held + MOST_ATTENTIONS * (int)sizeof(Held), empty = full + 8 * STAGES, bytes = empty + 8 * STAGES;
 };
 static_assert(sizeof(ChainLink) % 16 == 0 && Layout::bytes <= 232448, "a link is copied 16 bytes at a time");
@@ -211,9 +214,10 @@ DEVICE void produce(const ChainArguments& g, const Held* held, uint32_t at) {
       for (int tile = t.from; tile < t.to; tile++, ring.advance()) {
         const uint32_t barrier = at + Layout::full + 8 * ring.stage, to = at + Layout::ring + ring.stage * UNIT;
         begin();
-        barrierExpect(barrier, 2 * TILE * HEAD_SIZE * 2);
-        loadBox(to, g.maps + l.firstMap, barrier, 0, tile * TILE, t.head, h.item);
-        loadBox(to + TILE * HEAD_SIZE * 2, g.maps + l.firstMap + 1, barrier, 0, tile * TILE, t.head, h.item);
+        barrierExpect(barrier, 2 * ROWS_OF_TILE);
+#pragma unroll
+        for (int box = 0; box < 2 * BOXES; box++)
+          loadBox(to + box * TILE_BOX, g.maps + l.firstMap + box / BOXES, barrier, box % BOXES * 64, tile * TILE, t.head, h.item);
       }
     }
   }
@@ -223,6 +227,8 @@ DEVICE void produce(const ChainArguments& g, const Held* held, uint32_t at) {
 
 // boxed is the address of 8 neighbouring elements of a box's row of 64.
 DEVICE uint32_t boxed(uint32_t box, int row, int eighth) { return box + row * 128 + ((eighth ^ row & 7) << 4); }
+// tiled is that of 8 neighbouring elements of a key or a value.
+DEVICE uint32_t tiled(uint32_t rows, int row, int eighth) { return boxed(rows + eighth / 8 * TILE_BOX, row, eighth % 8); }
 
 // Consumer is what a warp of consumers keeps from link to link.
 struct Consumer {
@@ -448,18 +454,24 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Run& run) con
 // ---- attention
 
 // turn brings turned queries to shared memory. Where the block has the new token's tile, the token
-// is added there, and to the cache. Sixteen threads have a row of 64: two elements each of either
-// half.
+// is added there, and to the cache. A thread has two elements of either half of a row.
 DEVICE void Consumer::turn(const ChainLink& l, const Held& h, const Tiles& t) {
-  const int row = threadIdx.x / 16, pair = threadIdx.x % 16, group = l.heads / l.keyHeads, tokens = h.before();
-  const bool fresh = t.to * TILE > tokens, isQuery = row < MOST_GROUP, isKey = row == MOST_GROUP, isValue = row == MOST_GROUP + 1;
+  constexpr int THREADS_OF_ROW = HEAD_SIZE / 4;
+  const int pair = threadIdx.x % THREADS_OF_ROW, group = l.heads / l.keyHeads, tokens = h.before();
+  const bool fresh = t.to * TILE > tokens;
   Ring<STAGES> last = ring;
   for (int n = t.from + 1; n < t.to; n++) last.advance();
-  if (isQuery && row >= group) {
-    storeShared4(at + Layout::queries + row * Layout::ofQuery + 4 * pair, 0u);
-    storeShared4(at + Layout::queries + row * Layout::ofQuery + 4 * pair + HEAD_SIZE, 0u);
-  } else if (isQuery || fresh && (isKey || isValue)) {
-    const uint64_t* from = (isQuery ? l.in + (t.head * group + row) * (HEAD_SIZE / 2) : (isKey ? l.k : l.v) + t.head * (HEAD_SIZE / 2)) + pair;
+  // Rows are the new key, the new value, and queries, of which there are eight for the product.
+  for (int row = threadIdx.x / THREADS_OF_ROW; row < 2 + MOST_GROUP; row += JOINING / THREADS_OF_ROW) {
+    const bool isKey = row == 0, isValue = row == 1;
+    const uint32_t query = at + Layout::queries + (row - 2) * Layout::ofQuery + 4 * pair;
+    if (row >= 2 + group) {
+      storeShared4(query, 0u);
+      storeShared4(query + HEAD_SIZE, 0u);
+      continue;
+    }
+    if (row < 2 && !fresh) continue;
+    const uint64_t* from = (isKey ? l.k + t.head * (HEAD_SIZE / 2) : isValue ? l.v + t.head * (HEAD_SIZE / 2) : l.in + (t.head * group + row - 2) * (HEAD_SIZE / 2)) + pair;
     float2 of[2] = {{1, 0}, {1, 0}};
     if (l.frequencies && !isValue)
 #pragma unroll
@@ -479,29 +491,28 @@ DEVICE void Consumer::turn(const ChainLink& l, const Held& h, const Tiles& t) {
       low = pack(y.x * of[0].x - z.x * of[0].y, y.y * of[1].x - z.y * of[1].y);
       high = pack(z.x * of[0].x + y.x * of[0].y, z.y * of[1].x + y.y * of[1].y);
     }
-    if (isQuery) {
-      storeShared4(at + Layout::queries + row * Layout::ofQuery + 4 * pair, low);
-      storeShared4(at + Layout::queries + row * Layout::ofQuery + 4 * pair + HEAD_SIZE, high);
-    } else {
-      if (h.takes()) {
-        Scalar* to = isKey ? (Scalar*)l.keys + h.item * l.keysBatch + t.head * l.keysHead + tokens * l.keysRow
-                           : (Scalar*)l.values + h.item * l.valuesBatch + t.head * l.valuesHead + tokens * l.valuesRow;
-        ((uint32_t*)to)[pair] = low, ((uint32_t*)to)[pair + HEAD_SIZE / 4] = high;
-      }
-      barrierWait(full(last), last.parity);
-      const uint32_t tile = stage(last) + isValue * TILE * HEAD_SIZE * 2;
-      storeShared4(boxed(tile, tokens % TILE, pair / 4) + pair % 4 * 4, low);
-      storeShared4(boxed(tile, tokens % TILE, pair / 4 + 4) + pair % 4 * 4, high);
-      sharedToAsync();
+    if (row >= 2) {
+      storeShared4(query, low);
+      storeShared4(query + HEAD_SIZE, high);
+      continue;
     }
-  } else if (fresh && row > MOST_GROUP + 1) {
-    // Values behind the new one may be anything, also what no probability of 0 makes 0.
+    if (h.takes()) {
+      Scalar* to = isKey ? (Scalar*)l.keys + h.item * l.keysBatch + t.head * l.keysHead + tokens * l.keysRow
+                         : (Scalar*)l.values + h.item * l.valuesBatch + t.head * l.valuesHead + tokens * l.valuesRow;
+      ((uint32_t*)to)[pair] = low, ((uint32_t*)to)[pair + HEAD_SIZE / 4] = high;
+    }
     barrierWait(full(last), last.parity);
-    const uint32_t tile = stage(last) + TILE * HEAD_SIZE * 2;
-    for (int i = threadIdx.x - 16 * (MOST_GROUP + 2) + (tokens % TILE + 1) * 8; i < TILE * 8; i += JOINING - 16 * (MOST_GROUP + 2))
-      storeShared16(tile + 16 * i, make_uint4(0, 0, 0, 0));
+    const uint32_t rows = stage(last) + isValue * ROWS_OF_TILE;
+    storeShared4(tiled(rows, tokens % TILE, pair / 4) + pair % 4 * 4, low);
+    storeShared4(tiled(rows, tokens % TILE, pair / 4 + HEAD_SIZE / 16) + pair % 4 * 4, high);
     sharedToAsync();
   }
+  if (!fresh) return;
+  // Values behind the new one may be anything, also what no probability of 0 makes 0.
+  barrierWait(full(last), last.parity);
+  for (int i = threadIdx.x; i < BOXES * TILE * 8; i += JOINING)
+    if (i / 8 % TILE > tokens % TILE) storeShared16(stage(last) + ROWS_OF_TILE + 16 * i, make_uint4(0, 0, 0, 0));
+  sharedToAsync();
 }
 
 // attend sends what the block's keys give of the queries that share them, which are rows of one
@@ -509,24 +520,24 @@ DEVICE void Consumer::turn(const ChainLink& l, const Held& h, const Tiles& t) {
 DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, const Tiles& t) {
   if (warp() == 0) {
     const int keys = h.before() + 1;
-    uint32_t q[4][4];
+    uint32_t q[HEAD_SIZE / 16][4];
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < HEAD_SIZE / 16; k++) {
       const uint32_t from = at + Layout::queries + lane() / 4 * Layout::ofQuery + 32 * k + lane() % 4 * 4;
       q[k][0] = loadShared4(from), q[k][2] = loadShared4(from + 16), q[k][1] = q[k][3] = 0;
     }
-    float most = -INFINITY, total = 0, o[8][4] = {};
+    float most = -INFINITY, total = 0, o[HEAD_SIZE / 8][4] = {};
     Ring<STAGES> r = ring;
     for (int tile = t.from; tile < t.to; tile++, r.advance()) {
       barrierWait(full(r), r.parity);
-      const uint32_t k = stage(r), v = k + TILE * HEAD_SIZE * 2;
+      const uint32_t k = stage(r), v = k + ROWS_OF_TILE;
       float s[4][4] = {};
 #pragma unroll
-      for (int step = 0; step < 4; step++)
+      for (int step = 0; step < HEAD_SIZE / 16; step++)
 #pragma unroll
         for (int n = 0; n < 4; n += 2) {
           uint32_t b[4];
-          loadMatrix4(b, boxed(k, 8 * n + 8 * (lane() / 16) + lane() % 8, 2 * step + lane() / 8 % 2));
+          loadMatrix4(b, tiled(k, 8 * n + 8 * (lane() / 16) + lane() % 8, 2 * step + lane() / 8 % 2));
           multiplyAdd<Type>(s[n], q[step], b[0], b[1]);
           multiplyAdd<Type>(s[n + 1], q[step], b[2], b[3]);
         }
@@ -549,13 +560,13 @@ DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, cons
         total += x + y, p[n / 2][n % 2 * 2] = pack(x, y), p[n / 2][n % 2 * 2 + 1] = 0;
       }
 #pragma unroll
-      for (int n = 0; n < 8; n++) o[n][0] *= factor, o[n][1] *= factor;
+      for (int n = 0; n < HEAD_SIZE / 8; n++) o[n][0] *= factor, o[n][1] *= factor;
 #pragma unroll
       for (int step = 0; step < 2; step++)
 #pragma unroll
-        for (int n = 0; n < 8; n += 2) {
+        for (int n = 0; n < HEAD_SIZE / 8; n += 2) {
           uint32_t b[4];
-          loadMatrix4Transposed(b, boxed(v, 16 * step + lane() % 16, n + lane() / 16));
+          loadMatrix4Transposed(b, tiled(v, 16 * step + lane() % 16, n + lane() / 16));
           multiplyAdd<Type>(o[n], p[step], b[0], b[1]);
           multiplyAdd<Type>(o[n + 1], p[step], b[2], b[3]);
         }
@@ -567,7 +578,7 @@ DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, cons
       uint64_t* to = l.partials + ((int64_t)(t.head * group + lane() / 4) * t.runs + t.run) * PARTIAL;
       if (lane() % 4 == 0) put(to, word(most, numberOf(number)), word(total, numberOf(number)));
 #pragma unroll
-      for (int n = 0; n < 8; n++) put(to + 2 + 8 * n + 2 * (lane() % 4), word(o[n][0], numberOf(number)), word(o[n][1], numberOf(number)));
+      for (int n = 0; n < HEAD_SIZE / 8; n++) put(to + 2 + 8 * n + 2 * (lane() % 4), word(o[n][0], numberOf(number)), word(o[n][1], numberOf(number)));
     }
   }
   for (int tile = t.from; tile < t.to; tile++) release();
@@ -587,9 +598,10 @@ struct Joined {
   }
 };
 
-// merge adds what runs of keys give. A block has sixteen columns of a head, a thread two of them.
+// merge adds what runs of keys give. A block has a quarter of a head's columns, a thread two of
+// them.
 DEVICE void Consumer::merge(const ChainLink& l, int number, const Tiles& t) const {
-  constexpr int PAIRS = 8, PARTS = HEAD_SIZE / 2 / PAIRS, AHEAD = MOST_RUNS / (JOINING / PAIRS);
+  constexpr int PAIRS = MERGED, PARTS = HEAD_SIZE / 2 / PAIRS, AHEAD = MOST_RUNS / (JOINING / PAIRS);
   for (int part = blockIdx.x; part < l.heads * PARTS; part += gridDim.x) {
     const int head = part / PARTS, pair = part % PARTS * PAIRS + threadIdx.x % PAIRS;
     uint64_t x[AHEAD][2] = {}, o[AHEAD][2] = {};
