@@ -170,5 +170,8 @@ func (s *Stack) ForwardCached(x Tensor, caches []*ops.KVCache, in BlockInputs) T
 		}
 		x = b.ForwardCached(x, caches[i], in)
 	}
+	if x.Dim(1) == 1 { // nothing is copied, and nothing stands between the blocks and the head
+		return stream{x: x.Reshape(x.Dim(0), x.Dim(2))}.end(s.last)
+	}
 	return stream{x: x.Select(1, -1)}.end(s.last)
 }

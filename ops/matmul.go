@@ -67,7 +67,16 @@ func (k matMul) describe(in tensors) (description, error) {
 	if k.Wide {
 		dtype = dtype.Wide()
 	}
-	return described(dtype, shape...), m.Validate()
+	is := described(dtype, shape...)
+	if k.isLayer(in) {
+		is.joins = joins{product: true, takes: []int{0}}
+	}
+	return is, m.Validate()
+}
+
+// isLayer reports whether all rows of a are multiplied by one matrix.
+func (k matMul) isLayer(in tensors) bool {
+	return !k.TransposeA && len(in[0].Shape) > 1 && len(in[1].Shape) == 2
 }
 
 func transposed(is bool) string {
@@ -162,6 +171,17 @@ func alignedBatch(t kernels.Tensor, axes int) kernels.Tensor {
 }
 
 func (k matMul) forward(r *run, in, out tensors) error {
+	if k.isLayer(in) {
+		done, err := false, error(nil)
+		if _, b := k.matrices(in); in[0].IsRowMajor() {
+			done, err = r.multiplyRows(kernels.RowsProduct{X: asMatrix(in[0]), Weights: tensors{b}}, out[0])
+		} else {
+			err = r.catchUp(0)
+		}
+		if done || err != nil {
+			return err
+		}
+	}
 	m := k.product(in)
 	return r.matMulBesideLayers(&m, kernels.MatMulOutputs{C: out[0].Reshape(m.OutputShape()...)})
 }

@@ -61,7 +61,7 @@ func rowsGraph(t *testing.T, seed uint64) (g *gorgonia.ExprGraph, all *gorgonia.
 	for range 6 + r.IntN(10) {
 		var n, sum *gorgonia.Node
 		var err error
-		switch r.IntN(7) {
+		switch r.IntN(8) {
 		case 0:
 			n, err = RMSNorm(recent(), gamma, NormOptions{})
 		case 1:
@@ -75,6 +75,8 @@ func rowsGraph(t *testing.T, seed uint64) (g *gorgonia.ExprGraph, all *gorgonia.
 			n, err = SwiGLUMLP(recent(), weights[0], weights[1], weights[2], SwiGLUMLPBiases{Down: bias})
 		case 5:
 			n, err = LinearsSideBySide(recent(), weights[:1], nil)
+		case 6:
+			n, err = MatMul(recent(), weights[r.IntN(3)], MatMulOptions{TransposeB: r.IntN(2) == 0})
 		default:
 			n, err = Add(recent(), recent())
 		}
