@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -294,62 +295,121 @@ func TestDecoderChoosesOnTheDevice(t *testing.T) {
 	}
 }
 
+// cheapInit draws numbers in little time.
+func cheapInit([]int, *rand.Rand) func() float64 {
+	n := uint32(0)
+	return func() float64 {
+		n = n*1664525 + 1013904223
+		return 0.04 * (float64(n>>8)/(1<<24) - 0.5)
+	}
+}
+
 // BenchmarkDecoderOnTheDevice decodes one token after another with a model of TinyLlama's shape,
 // with 16-bit weights, behind a prompt of 1,024 tokens: for one text and for sixteen. The logits
 // come to the host each time, or a token that is chosen there.
 func BenchmarkDecoderOnTheDevice(b *testing.B) {
 	d := openDevice(b)
-	const prompt, tokens = 1024, 128
-	cheap := func([]int, *rand.Rand) func() float64 {
-		n := uint32(0)
-		return func() float64 {
-			n = n*1664525 + 1013904223
-			return 0.04 * (float64(n>>8)/(1<<24) - 0.5)
+	shape := nn.LlamaConfig{Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
+		Block: func(_ int, c *nn.BlockConfig) { c.Init, c.ProjInit = cheapInit, cheapInit }}
+	config := decodes{compute: ops.BFloat16, weights: ops.BFloat16}.config(b, d, 2048, shape)
+	for _, chooses := range []bool{false, true} {
+		for _, texts := range []int{1, 16} {
+			b.Run(fmt.Sprintf("texts=%d/chooses=%t", texts, chooses), func(b *testing.B) { timeDecoder(b, config, shape.Vocab, texts, chooses) })
 		}
 	}
-	shape := nn.LlamaConfig{Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
-		Block: func(_ int, c *nn.BlockConfig) { c.Init, c.ProjInit = cheap, cheap }}
-	config := decodes{compute: ops.BFloat16, weights: ops.BFloat16}.config(b, d, 2*prompt, shape)
-	for _, c := range []struct {
-		batch   int
-		chooses bool
-	}{{1, false}, {16, false}, {1, true}, {16, true}} {
-		batch := c.batch
-		b.Run(fmt.Sprintf("texts=%d/chooses=%t", batch, c.chooses), func(b *testing.B) {
-			decoder, err := nn.NewBatchDecoder(batch, config)
-			if err != nil {
+}
+
+// BenchmarkLargeDecoderOnTheDevice does so with a model of Llama-3's shape of 8B and each type of
+// weights, where a token is chosen on the device. All blocks have the numbers of one.
+func BenchmarkLargeDecoderOnTheDevice(b *testing.B) {
+	d := openDevice(b)
+	shape := nn.LlamaConfig{Vocab: 128256, Context: 2048, Layers: 32, Heads: 32, KVHeads: 8, Dim: 4096, Hidden: 14336, TiedHead: true,
+		Block: func(_ int, c *nn.BlockConfig) { c.Init, c.ProjInit = cheapInit, cheapInit }}
+	for _, weights := range []tensor.Dtype{ops.BFloat16, ops.Int8, ops.Int4} {
+		var config nn.DecoderConfig
+		for _, texts := range []int{1, 16} {
+			b.Run(fmt.Sprintf("weights=%v/texts=%d", weights, texts), func(b *testing.B) {
+				if config.Parameters == nil {
+					config = decodes{compute: ops.BFloat16, weights: weights}.config(b, d, 2048, shape)
+					repeatBlocks(b, config.Parameters, weights, shape)
+				}
+				timeDecoder(b, config, shape.Vocab, texts, true)
+			})
+		}
+	}
+}
+
+// repeatBlocks gives all blocks of a Llama the numbers of one.
+func repeatBlocks(b *testing.B, p *nn.Parameters, weights tensor.Dtype, shape nn.LlamaConfig) {
+	b.Helper()
+	one := shape
+	one.Layers = 1
+	host := decodes{compute: tensor.Float32, weights: weights}.config(b, nil, 16, one)
+	must := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	must(host.Parameters.KeepEmbeddings(ops.BFloat16))
+	must(p.KeepEmbeddings(ops.BFloat16))
+	numbers, draw := make([]float32, shape.Vocab*shape.Dim), cheapInit(nil, nil)
+	for i := range numbers {
+		numbers[i] = float32(draw())
+	}
+	tokens, err := ops.Converted(tensor.New(tensor.WithShape(shape.Vocab, shape.Dim), tensor.WithBacking(numbers)), ops.BFloat16)
+	must(err)
+	must(host.Parameters.Set("tokens.weight", tokens))
+	_, err = nn.NewDecoder(host)
+	must(err)
+	for name, value := range host.Parameters.Values() {
+		names := []string{name}
+		if rest, ok := strings.CutPrefix(name, "blocks.0."); ok {
+			names = nil
+			for n := range shape.Layers {
+				names = append(names, fmt.Sprintf("blocks.%d.%s", n, rest))
+			}
+		}
+		for _, name := range names {
+			must(p.Set(name, value))
+		}
+	}
+}
+
+// timeDecoder times the tokens of some texts behind a prompt.
+func timeDecoder(b *testing.B, config nn.DecoderConfig, vocab, texts int, chooses bool) {
+	const prompt, tokens = 1024, 128
+	decoder, err := nn.NewBatchDecoder(texts, config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	feed := func(n int) {
+		list := make([][]int, texts)
+		for text := range list {
+			for i := range n {
+				list[text] = append(list[text], (text*7+i*13)%vocab)
+			}
+		}
+		if chooses {
+			if _, err := decoder.Choose(list, slices.Repeat([]kernels.Choice{{Temperature: 1, TopK: 50, TopP: 0.9, Random: uint64(n) << 40}}, texts)); err != nil {
 				b.Fatal(err)
 			}
-			feed := func(n int) {
-				list := make([][]int, batch)
-				for text := range list {
-					for i := range n {
-						list[text] = append(list[text], (text*7+i*13)%shape.Vocab)
-					}
-				}
-				if c.chooses {
-					if _, err := decoder.Choose(list, slices.Repeat([]kernels.Choice{{Temperature: 1, TopK: 50, TopP: 0.9, Random: uint64(n) << 40}}, batch)); err != nil {
-						b.Fatal(err)
-					}
-				} else if _, err := decoder.Logits(list); err != nil {
-					b.Fatal(err)
-				}
-			}
-			began := time.Now()
-			feed(prompt)
-			filled := time.Since(began)
-			for range 4 {
-				feed(1)
-			}
-			began = time.Now()
-			for range tokens {
-				feed(1)
-			}
-			each := time.Since(began).Seconds() / tokens
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(each*1e3, "ms/token")
-			b.ReportMetric(float64(batch)/each, "tokens/s")
-			b.ReportMetric(float64(batch*prompt)/filled.Seconds(), "prompt-tokens/s")
-		})
+		} else if _, err := decoder.Logits(list); err != nil {
+			b.Fatal(err)
+		}
 	}
+	began := time.Now()
+	feed(prompt)
+	filled := time.Since(began)
+	for range 4 {
+		feed(1)
+	}
+	began = time.Now()
+	for range tokens {
+		feed(1)
+	}
+	each := time.Since(began).Seconds() / tokens
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(each*1e3, "ms/token")
+	b.ReportMetric(float64(texts)/each, "tokens/s")
+	b.ReportMetric(float64(texts*prompt)/filled.Seconds(), "prompt-tokens/s")
 }
