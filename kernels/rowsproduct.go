@@ -15,7 +15,7 @@ import (
 type RowsProduct struct {
 	X        Tensor   // (rows, depth)
 	Norm     *RowNorm // of the rows of X; nil for none
-	Weights  []Tensor // (depth, columns), of X's dtype
+	Weights  []Tensor // (depth, columns), of X's dtype, or transposes of packed matrices of one dtype
 	Biases   []Tensor // (columns) each, of X's dtype or its wide one, or left out; nil for none
 	Gated    bool
 	Residual Tensor // like C, of X's dtype; left out by the zero Tensor
@@ -66,11 +66,15 @@ func (p *RowsProduct) Validate() error {
 	}
 	for i, w := range p.Weights {
 		name := fmt.Sprintf("weights[%d]", i)
-		if err := w.validateMatrices(name); err != nil {
+		validate, isOf := w.validateMatrices, own
+		if first := p.Weights[0].DType; first.IsPacked() && own != F64 {
+			validate, isOf = w.validatePacked, first
+		}
+		if err := validate(name); err != nil {
 			return err
 		}
-		if len(w.Shape) != 2 || w.Shape[0] != depth || w.DType != own {
-			return fmt.Errorf("%s is %v of shape %v, it needs to be %v with a row for each of x's %d columns", name, w.DType, w.Shape, own, depth)
+		if len(w.Shape) != 2 || w.Shape[0] != depth || w.DType != isOf {
+			return fmt.Errorf("%s is %v of shape %v, it needs to be %v with a row for each of x's %d columns", name, w.DType, w.Shape, isOf, depth)
 		}
 		if p.Biases == nil {
 			continue

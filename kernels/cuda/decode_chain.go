@@ -58,7 +58,7 @@ type linkArguments struct {
 	items, heads, offset               int32
 	amplitude, scale                   float32
 	blocks                             int32
-	zero                               [2]int32
+	packed, zero                       int32
 }
 
 // chainArguments is ChainArguments in src/decode_chain.cu.
@@ -72,6 +72,9 @@ const (
 	linkProduct
 	linkAttention
 )
+
+// packings are Packing in src/decode_chain.cu.
+var packings = map[kernels.DType]int32{kernels.Int8: 1, kernels.Int4: 2}
 
 // chainLeast is how many links are worth a chain.
 const chainLeast = 4
@@ -152,6 +155,7 @@ type chainBuilder struct {
 	partials   int // words for those of a link, at most
 	attentions int
 	headSize   int // of attentions
+	packed     bool
 }
 
 func newChainBuilder(d *Device) *chainBuilder {
@@ -249,6 +253,10 @@ func (b *chainBuilder) begin(c *chained, row driver.Span, depth int32) {
 // share chooses how many blocks share a product's steps: as many as leave no panel to too many of
 // them.
 func (l *linkArguments) share(multiprocessors int) bool {
+	most := chainMostSteps
+	if l.packed != 0 {
+		most = chainMostPackedSteps
+	}
 	for total, least := int(l.groups*l.halves*l.steps), 1; ; least++ {
 		l.blocks = int32(min(multiprocessors, total/least))
 		if l.blocks == 0 {
@@ -257,20 +265,27 @@ func (l *linkArguments) share(multiprocessors int) bool {
 		each := total / int(l.blocks)
 		l.fragments = int32((int(l.steps)+each-2)/each + 1)
 		if int(l.fragments*l.halves) <= chainMostFragments {
-			return min(each+1, int(l.steps)) <= chainMostSteps
+			return min(each+1, int(l.steps)) <= most
 		}
 	}
 }
 
-func (b *chainBuilder) addProduct(c *chained) bool {
-	p := c.product
+// newProductLink describes a product, of so many columns, and what it reads besides words.
+func newProductLink(p *fewRows) (l linkArguments, columns int32, reads []driver.Span) {
 	g := p.arguments
-	l := linkArguments{kind: linkProduct, steps: int32(tilesOf(g.m.depth, depthOfStep)), halves: 1, depth: g.m.depth, outElement: g.m.cElement, data: g.m.c.data,
-		panel1: math.MaxInt32, panel2: math.MaxInt32, eps: g.eps, gamma: g.gamma, gammaWide: g.gammaWide, firstMap: int32(len(b.maps))}
+	l = linkArguments{kind: linkProduct, steps: int32(tilesOf(g.m.depth, depthOfStep)), halves: 1, depth: g.m.depth, outElement: g.m.cElement, data: g.m.c.data,
+		panel1: math.MaxInt32, panel2: math.MaxInt32, eps: g.eps, gamma: g.gamma, gammaWide: g.gammaWide}
 	if !p.bRows {
 		l.transposed = 1
 	}
-	columns, reads := int32(0), slices.Clone(p.early.Reads)
+	if p.packed != nil {
+		l.packed = packings[p.packed[0].DType]
+		l.steps = int32(tilesOf(g.m.depth, depthOfPackedStep(p.packed[0].DType)))
+	}
+	if p.gated {
+		l.halves = 2
+	}
+	reads = slices.Clone(p.early.Reads)
 	for n, w := range g.weights[:g.count] {
 		l.weights[n] = chainWeight{bias: w.bias, first: w.first, columns: w.columns, biasElement: w.biasElement}
 		if n == 0 || !p.gated {
@@ -289,9 +304,17 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 	for _, w := range p.b {
 		reads = append(reads, w.span())
 	}
-	if p.gated {
-		l.halves = 2
+	for _, w := range p.packed {
+		reads = append(reads, w.span())
 	}
+	return l, columns, reads
+}
+
+func (b *chainBuilder) addProduct(c *chained) bool {
+	p := c.product
+	g := p.arguments
+	l, columns, reads := newProductLink(p)
+	l.firstMap = int32(len(b.maps))
 	if !l.share(b.device.Multiprocessors) {
 		return false
 	}
@@ -335,6 +358,10 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 	b.partials = max(b.partials, int(l.groups*l.halves*l.fragments)*chainPanel)
 	for _, w := range p.b {
 		b.maps = append(b.maps, boxesOf(w, !p.bRows, columnsOfPanel))
+	}
+	for _, w := range p.packed {
+		codes, scales := w.boxes(chainPanel)
+		b.maps, b.packed = append(b.maps, codes, scales), true
 	}
 	b.append(c, l, result, reads, nil)
 	return true
@@ -501,8 +528,8 @@ func (b *chainBuilder) launch(list []driver.Link) error {
 		}
 		*constant.to = owner.At
 	}
-	name := chainName(b.element, b.headSize)
-	s := shapeOf(name, name, [3]int{d.Multiprocessors, 1, 1}, chainThreads, chainShared(b.headSize))
+	name := chainName(b.element, b.headSize, b.packed)
+	s := shapeOf(name, name, [3]int{d.Multiprocessors, 1, 1}, chainThreads, chainShared(b.headSize, b.packed))
 	s.Together = true
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(list)

@@ -3,21 +3,25 @@
 package cuda_test
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/packed"
 )
 
 // chainCase is a model of which a recording holds one token's products and attentions.
 type chainCase struct {
 	layers, dim, heads, keyHeads, hidden int
 	vocabulary, capacity, held           int
-	size                                 int  // of a head, 64 if left out
-	wide, biased                         bool // gamma and biases are float32; there are biases
-	plain, transposed                    bool // nothing is turned; weights lie (columns, depth)
+	size                                 int           // of a head, 64 if left out
+	wide, biased                         bool          // gamma and biases are float32; there are biases
+	plain, transposed                    bool          // nothing is turned; weights lie (columns, depth)
+	packed                               kernels.DType // of the layers' weights, none if left out
 }
 
 // chainTest is that model on the device. Layers write into the same tensors.
@@ -65,9 +69,14 @@ func newChainTest(t *testing.T, dtype kernels.DType, c chainCase) *chainTest {
 		}
 		return w
 	}
+	packs := c.packed.IsPacked()
 	product := func(depth int, columns ...int) (p kernels.RowsProduct) {
 		for _, n := range columns {
-			p.Weights = append(p.Weights, weight(depth, n))
+			if packs {
+				p.Weights = append(p.Weights, r.packedNumbers(c.packed, n, depth).Permute(1, 0))
+			} else {
+				p.Weights = append(p.Weights, weight(depth, n))
+			}
 			if c.biased {
 				p.Biases = append(p.Biases, r.normals(wide, 0, n).Tensor)
 			}
@@ -94,9 +103,37 @@ func newChainTest(t *testing.T, dtype kernels.DType, c chainCase) *chainTest {
 			r.must(r.d.Copy(r.copies[len(r.copies)-1], f.Tensor))
 		}
 	}
+	packs = false
 	r.head = product(c.dim, c.vocabulary)
 	r.head.Norm = norm()
 	return r
+}
+
+// packedNumbers is a packed matrix of any numbers. Some of its rows are alike.
+func (r *chainTest) packedNumbers(dtype kernels.DType, rows, columns int) kernels.Tensor {
+	r.Helper()
+	row, err := packed.RowOf(dtype, columns)
+	r.must(err)
+	several := make([]byte, 61*row.Bytes)
+	for i := range several {
+		several[i] = byte(r.random.Uint32())
+	}
+	largest := 128.0
+	if dtype == kernels.Int4 {
+		largest = 8
+	}
+	for n := range 61 {
+		for at := row.Scales; at < row.Bytes; at += 2 {
+			scale := uint16(kernels.ToFloat16(float32((r.random.Float64() - 0.5) / largest / math.Sqrt(float64(columns)))))
+			several[n*row.Bytes+at], several[n*row.Bytes+at+1] = byte(scale), byte(scale>>8)
+		}
+	}
+	all := bytes.Repeat(several, (rows+60)/61)[:rows*row.Bytes]
+	memory, err := r.d.Upload(kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(all)), kernels.I32, len(all)/4))
+	r.must(err)
+	t := kernels.Contiguous(memory.Data, dtype, rows, columns)
+	t.Owner = memory.Owner
+	return t
 }
 
 // begin gives the caches the contents that they had, and a number of tokens. An item that rests
@@ -184,6 +221,10 @@ func TestDecodeChain(t *testing.T) {
 		{layers: 3, dim: 4096, size: 128, heads: 32, keyHeads: 8, hidden: 14336, vocabulary: 8000, capacity: 1200, held: 1024},
 		{layers: 2, dim: 2048, size: 128, heads: 16, keyHeads: 2, hidden: 6144, vocabulary: 3000, capacity: 5000, held: 4500, biased: true, transposed: true},
 		{layers: 2, dim: 1536, size: 128, heads: 12, keyHeads: 2, hidden: 8960, vocabulary: 3000, capacity: 100, held: 31, wide: true, plain: true},
+		{layers: 2, dim: 4096, size: 128, heads: 32, keyHeads: 8, hidden: 14336, vocabulary: 8000, capacity: 1200, held: 1024, packed: kernels.Int8},
+		{layers: 2, dim: 2048, heads: 32, keyHeads: 4, hidden: 5632, vocabulary: 3000, capacity: 100, held: 40, packed: kernels.Int4, wide: true},
+		{layers: 2, dim: 1184, size: 128, heads: 12, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int8, biased: true},
+		{layers: 2, dim: 1184, heads: 16, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int4, biased: true},
 	} {
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 			r := newChainTest(t, dtype, c)

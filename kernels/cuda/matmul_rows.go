@@ -41,6 +41,7 @@ type fewRows struct {
 	arguments *rowsArguments // by itself: the driver's call may see no pointers of Go's in it
 	a         view
 	b         []view
+	packed    []packedRows // in the place of b
 	early     driver.Early
 }
 
@@ -146,14 +147,14 @@ func (v view) span() driver.Span {
 }
 
 // TakesRowsProduct reports whether the problem is one of few rows of 16 bits, whose weights lie
-// alike and can be moved 16 bytes at a time.
+// alike and can be moved 16 bytes at a time, or of one row by packed weights.
 func (d *Device) TakesRowsProduct(p *kernels.RowsProduct) bool {
 	_, ok := d.rowsKernel(p)
-	return ok
+	return ok || d.takesPackedRow(p)
 }
 
 func (d *Device) rowsKernel(p *kernels.RowsProduct) (v matmulRows, ok bool) {
-	if !d.hasMaps() || p.Validate() != nil || p.X.DType != kernels.BF16 && p.X.DType != kernels.F16 || len(p.Weights) > mostWeights ||
+	if !d.hasMaps() || p.Validate() != nil || p.Weights[0].DType.IsPacked() || p.X.DType != kernels.BF16 && p.X.DType != kernels.F16 || len(p.Weights) > mostWeights ||
 		p.X.Shape[0] > mostRows || p.X.Shape[0]*p.X.Shape[1]*p.Columns() == 0 {
 		return v, false
 	}
@@ -177,7 +178,7 @@ func movable(t kernels.Tensor, along, across int) bool {
 	return t.Strides[along] == 1 && t.Shape[along]%whole == 0 && (t.Shape[across] == 1 || t.Strides[across]%whole == 0) && isAligned(t)
 }
 
-// RowsProductForward queues one kernel.
+// RowsProductForward queues one kernel, or a link of a chain.
 func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) error {
 	const name = "product of rows"
 	defer runtime.KeepAlive(p)
@@ -186,6 +187,9 @@ func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) er
 		return d.callError(name, err)
 	}
 	v, ok := d.rowsKernel(p)
+	if isPacked := d.takesPackedRow(p); isPacked {
+		v, ok = matmulRows{element: elementOf(p.X.DType), gated: p.Gated}, true
+	}
 	if !ok {
 		return kernels.Unsupported{Device: d.Name(), What: "this " + name}
 	}
@@ -205,7 +209,11 @@ func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) er
 	}
 	first := 0
 	for i, t := range p.Weights {
-		call.b = append(call.b, matrix(t.Permute(1, 0)))
+		if t.DType.IsPacked() {
+			call.packed = append(call.packed, packedRowsOf(t))
+		} else {
+			call.b = append(call.b, matrix(t.Permute(1, 0)))
+		}
 		w := &g.weights[i]
 		*w = rowsWeight{first: int32(first), columns: int32(t.Shape[1])}
 		if p.Biases != nil {
@@ -218,6 +226,9 @@ func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) er
 	alone := func() error {
 		defer runtime.KeepAlive(p)
 		defer runtime.KeepAlive(c)
+		if call.packed != nil {
+			return d.packedRow(p, c)
+		}
 		return d.launchRows(call)
 	}
 	if !call.mayLink() {

@@ -6,18 +6,20 @@ import "fmt"
 
 // Sizes of src/decode_chain.cu.
 const (
-	chainThreads        = 288
-	chainPanel          = 128
-	chainStages         = 12
-	chainMostSteps      = 64
-	chainMostFragments  = 12
-	chainMostSquares    = 4 * 32
-	chainMostAttentions = 128
-	chainMostLinks      = 512
-	chainMostGroup      = 8
-	chainTile           = 32
-	chainMostRuns       = 64
-	chainLinkBytes      = 336
+	chainThreads         = 288
+	chainPanel           = 128
+	chainStages          = 12
+	chainMostSteps       = 64
+	chainPackedStages    = 10
+	chainMostPackedSteps = 32
+	chainMostFragments   = 12
+	chainMostSquares     = 4 * 32
+	chainMostAttentions  = 128
+	chainMostLinks       = 512
+	chainMostGroup       = 8
+	chainTile            = 32
+	chainMostRuns        = 64
+	chainLinkBytes       = 336
 )
 
 // chainHeadSizes are those of the attentions that chains may have, each of which has kernels of its
@@ -28,9 +30,14 @@ var chainHeadSizes = []int{64, 128}
 func chainPartial(headSize int) int { return headSize + 2 }
 
 // chainShared is the bytes of shared memory of a block.
-func chainShared(headSize int) int {
-	return chainStages*2*2*64*64 + 2*chainMostSteps*64*2 + chainMostGroup*(2*headSize+16) + 8*headSize/8*16 +
-		4*chainLinkBytes + 8*chainMostAttentions + 16*chainStages
+func chainShared(headSize int, packed bool) int {
+	const step, packedStep = 2 * 2 * 64 * 64, 2*2*64*64 + 16*chainPanel
+	ring := chainStages*step + 2*chainMostSteps*64*2 + 16*chainStages
+	if packed {
+		ring = chainPackedStages*packedStep + 2*chainMostPackedSteps*(8*64+8*4) + 16*chainPackedStages
+	}
+	return ring + chainMostGroup*(2*headSize+16) + 8*headSize/8*16 +
+		4*chainLinkBytes + 8*chainMostAttentions
 }
 
 // chainFlight is how many steps of a block are on their way from memory at most. Two are enough for
@@ -42,14 +49,24 @@ func chainModules() []compiledModule {
 	var list []compiledModule
 	for _, e := range []element{elementBF16, elementF16} {
 		for _, size := range chainHeadSizes {
-			name := chainName(e, size)
-			list = append(list, compiledModule{Name: name, Source: "decode_chain.cu", Arch: "compute_90a",
-				Defines: []string{"KERNEL=" + name, map[element]string{elementBF16: "ELEMENT_BF16", elementF16: "ELEMENT_F16"}[e], fmt.Sprintf("HEAD_SIZE=%d", size)}})
+			for _, packed := range []bool{false, true} {
+				name := chainName(e, size, packed)
+				m := compiledModule{Name: name, Source: "decode_chain.cu", Arch: "compute_90a",
+					Defines: []string{"KERNEL=" + name, map[element]string{elementBF16: "ELEMENT_BF16", elementF16: "ELEMENT_F16"}[e], fmt.Sprintf("HEAD_SIZE=%d", size)}}
+				if packed {
+					m.Defines = append(m.Defines, "PACKED")
+				}
+				list = append(list, m)
+			}
 		}
 	}
 	return list
 }
 
-func chainName(e element, headSize int) string {
-	return fmt.Sprintf("decode_chain%s_%d", map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e], headSize)
+func chainName(e element, headSize int, packed bool) string {
+	name := fmt.Sprintf("decode_chain%s_%d", map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e], headSize)
+	if packed {
+		name += "_packed"
+	}
+	return name
 }

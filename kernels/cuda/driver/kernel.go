@@ -30,7 +30,8 @@ static CUresult encode(CUcontext context, const TensorMap* m, unsigned char* to)
   result = cuTensorMapEncodeTiled(&map,
       (CUtensorMapDataType)m->type, 4, (void*)(uintptr_t)m->data,
       (const cuuint64_t*)m->dims, (const cuuint64_t*)m->strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      m->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      m->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : m->swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   memcpy(to, &map, sizeof map);
   return result;

@@ -19,7 +19,13 @@
 // panel is a fragment. The block with the panel's last step adds the fragments, in the order of the
 // depth, so that a launch gives the bits of the one before.
 //
-// Compile for sm_90a with -DKERNEL=name, -DELEMENT_BF16 or -DELEMENT_F16, and -DHEAD_SIZE=64 or 128.
+// Matrices of 8 or 4 bits, as packed.cuh has them, lie (columns, depth). A step of theirs is 128
+// bytes of codes of each column, and their scales. Codes are multiplied four bits at a time, below
+// the exponent of a number that makes them one of A's type, and what that adds is taken away from
+// the sum of a group: nothing is rounded.
+//
+// Compile for sm_90a with -DPACKED where matrices may be packed, -DKERNEL=name, -DELEMENT_BF16 or
+// -DELEMENT_F16, and -DHEAD_SIZE=64 or 128.
 #include "arguments.cuh"
 #include "elements.cuh"
 #include "hopper.cuh"
@@ -29,13 +35,24 @@
 
 #ifdef ELEMENT_BF16
 using Type = BF16;
+constexpr bool IS_BF16 = true;
 #else
 using Type = F16;
+constexpr bool IS_BF16 = false;
 #endif
 
 constexpr int CONSUMERS = 8, JOINING = 32 * CONSUMERS, THREADS = JOINING + 32;
 constexpr int PANEL = 128, DEPTH = 64, BOX = 64 * DEPTH * 2, UNIT = 2 * BOX;  // UNIT: bytes of a step
-constexpr int STAGES = 12, MOST_STEPS = 64;   // of A, that a block has of a product
+#ifdef PACKED
+constexpr int STAGES = 10, SCALES = 16 * PANEL;  // SCALES: bytes of a step's scales
+#else
+constexpr int STAGES = 12, SCALES = 0;
+#endif
+constexpr int STAGE = UNIT + SCALES, MOST_STEPS = 64;  // of A, that a block has of a product
+constexpr int MOST_PACKED_STEPS = 32;
+// Bytes of a packed step of A: what eight pieces of 16 bytes of codes are multiplied by, and what
+// is taken away from a group's sum.
+constexpr int PIECES_OF_A = 8 * 64, PACKED_A = PIECES_OF_A + 8 * 4;
 constexpr int MOST_FRAGMENTS = 12;            // that a thread adds
 constexpr int MOST_SQUARES = 4;               // words of squares that a lane reads
 constexpr int MOST_ATTENTIONS = 128, NUMBERS = 512;  // of a chain; links of a chain
@@ -48,6 +65,7 @@ constexpr int MOST_RUNS = 64;
 constexpr int MERGED = HEAD_SIZE / 8;  // pairs of columns of a head that a block adds up at once
 
 enum LinkKind : int32_t { Source = 0, Product = 1, Attention = 2 };
+enum Packing : int32_t { NotPacked = 0, Int8 = 1, Int4 = 2 };
 
 // ChainWeight is one of a product's matrices.
 struct ChainWeight {
@@ -90,7 +108,8 @@ struct ChainLink {
   int32_t items, heads, offset;
   float amplitude, scale;         // scale: of scores, times log2 e
   int32_t blocks;                 // that share a product's steps
-  int32_t reserved[2];
+  int32_t packed;                 // a Packing: each weight has two maps then, of codes and of scales
+  int32_t reserved;
 };
 
 // ChainState counts launches.
@@ -116,7 +135,8 @@ struct Held {
 // Links in shared memory: this one, the next, that of slower warps, and that which is copied.
 constexpr int LINKS = 4;
 struct Layout {
-  static constexpr int ring = 0, a = ring + STAGES * UNIT, ofA = MOST_STEPS * DEPTH * 2;
+  static constexpr int ring = 0, a = ring + STAGES * STAGE;
+  static constexpr int ofA = SCALES ? MOST_PACKED_STEPS * PACKED_A : MOST_STEPS * DEPTH * 2;
   static constexpr int queries = a + 2 * ofA, ofQuery = HEAD_SIZE * 2 + 16;
   static constexpr int sums = queries + MOST_GROUP * ofQuery, links = sums + CONSUMERS * MERGED * 16, held = links + LINKS * (int)sizeof(ChainLink);
   static constexpr int full = held + MOST_ATTENTIONS * (int)sizeof(Held), empty = full + 8 * STAGES, bytes = empty + 8 * STAGES;
@@ -197,14 +217,22 @@ DEVICE void produce(const ChainArguments& g, const Held* held, uint32_t at) {
       int panel = run.from / steps, step = run.from % steps;
       for (int i = run.from; i < run.to; i++, ring.advance()) {
         const Place place(l, panel / halves);
-        const CUtensorMap* map = maps + (halves == 2 ? panel % 2 : place.weight);
-        const uint32_t barrier = at + Layout::full + 8 * ring.stage, to = at + Layout::ring + ring.stage * UNIT;
+        const int weight = halves == 2 ? panel % 2 : place.weight;
+        const CUtensorMap* map = maps + weight;
+        const uint32_t barrier = at + Layout::full + 8 * ring.stage, to = at + Layout::ring + ring.stage * STAGE;
         begin();
-        barrierExpect(barrier, UNIT);
+        if (SCALES && l.packed) {
+          map += weight;
+          barrierExpect(barrier, STAGE);
+          loadBoxOnce(to, map, barrier, step * 128, place.column, 0, 0);
+          loadBox(to + UNIT, map + 1, barrier, (l.packed == Int8 ? step / 2 : step) * 8, place.column, 0, 0);
+        } else {
+          barrierExpect(barrier, UNIT);
 #pragma unroll
-        for (int box = 0; box < 2; box++) {
-          const int column = place.column + 64 * box, depth = step * DEPTH;
-          loadBoxOnce(to + box * BOX, map, barrier, transposed ? depth : column, transposed ? column : depth, 0, 0);
+          for (int box = 0; box < 2; box++) {
+            const int column = place.column + 64 * box, depth = step * DEPTH;
+            loadBoxOnce(to + box * BOX, map, barrier, transposed ? depth : column, transposed ? column : depth, 0, 0);
+          }
         }
         if (++step == steps) step = 0, panel++;
       }
@@ -212,7 +240,7 @@ DEVICE void produce(const ChainArguments& g, const Held* held, uint32_t at) {
       const Held h = held[l.slot];
       const Tiles t(l, h.before() + 1);
       for (int tile = t.from; tile < t.to; tile++, ring.advance()) {
-        const uint32_t barrier = at + Layout::full + 8 * ring.stage, to = at + Layout::ring + ring.stage * UNIT;
+        const uint32_t barrier = at + Layout::full + 8 * ring.stage, to = at + Layout::ring + ring.stage * STAGE;
         begin();
         barrierExpect(barrier, 2 * ROWS_OF_TILE);
 #pragma unroll
@@ -240,7 +268,7 @@ struct Consumer {
 
   DEVICE uint32_t numberOf(int link) const { return launch * NUMBERS + link; }
   DEVICE uint32_t full(const Ring<STAGES>& r) const { return at + Layout::full + 8 * r.stage; }
-  DEVICE uint32_t stage(const Ring<STAGES>& r) const { return at + Layout::ring + r.stage * UNIT; }
+  DEVICE uint32_t stage(const Ring<STAGES>& r) const { return at + Layout::ring + r.stage * STAGE; }
   DEVICE void release() {
     __syncwarp();
     if (lane() == 0) barrierArrive(at + Layout::empty + 8 * ring.stage);
@@ -250,6 +278,7 @@ struct Consumer {
   DEVICE void source(const ChainLink& l, int number) const;
   DEVICE void gather(const ChainLink& l, const Run& run, uint32_t to) const;
   DEVICE void multiply(const ChainLink& l, int number, const Run& run, uint32_t a);
+  template <Packing packed> DEVICE void multiplyPacked(const ChainLink& l, int number, const Run& run, uint32_t a);
   DEVICE void finish(const ChainLink& l, int number, const Run& run) const;
   DEVICE void turn(const ChainLink& l, const Held& h, const Tiles& t);
   DEVICE void attend(const ChainLink& l, int number, const Held& h, const Tiles& t);
@@ -269,10 +298,34 @@ DEVICE void Consumer::source(const ChainLink& l, int number) const {
   if (threadIdx.x % 16 == 0) put(l.outSquares + at / 16, word(square, numberOf(number)));
 }
 
+// putPacked writes four neighbours of A where multiplyPacked reads them. Eight threads side by side
+// have those of a group.
+DEVICE void putPacked(int32_t packed, uint32_t to, int four, uint32_t low, uint32_t high) {
+  const float2 x = unpack(low), y = unpack(high);
+  float sum = x.x + x.y + y.x + y.y;
+#pragma unroll
+  for (int other = 1; other < 8; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
+  const uint32_t even = __byte_perm(low, high, 0x5410), odd = __byte_perm(low, high, 0x7632);
+  float most;  // what a code of 0 is, with what is below its exponent
+  if (packed == Int8) {
+    // the low four bits, and the high ones, which count sixteen times
+    most = IS_BF16 ? 128 * 17 + 128 : 1024 * 2 + 128;
+    const float by = IS_BF16 ? 16 : 1;
+    storeShared16(to + 16 * four, make_uint4(even, pack(x.x * by, y.x * by), odd, pack(x.y * by, y.y * by)));
+  } else {
+    // the low four bits are the first half of the group
+    most = (IS_BF16 ? 128 : 1024) + 8;
+    const uint32_t at = to + four / 8 * 64 + four % 4 * 16 + four / 4 % 2 * 4;
+    storeShared4(at, even), storeShared4(at + 8, odd);
+  }
+  if (four % 8 == 0) storeShared4(to + PIECES_OF_A + four / 8 * 4, -most * sum);
+}
+
 // gather brings the steps of A that the block multiplies to shared memory, times γ, in the order of
 // the run.
 DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) const {
-  constexpr int FOURS = DEPTH / 4, AHEAD = 2;
+  constexpr int AHEAD = 2;
+  const int FOURS = !SCALES || !l.packed ? DEPTH / 4 : l.packed == Int8 ? 128 / 4 : 256 / 4;
   const int count = min(run.to - run.from, l.steps) * FOURS, first = run.from % l.steps;
   const uint32_t number = numberOf(l.inNumber);
   for (int i = threadIdx.x; i < count; i += AHEAD * JOINING) {
@@ -284,7 +337,7 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
       const int at = i + n * JOINING;
       int step = first + at / FOURS;
       if (step >= l.steps) step -= l.steps;
-      depth[n] = step * DEPTH + at % FOURS * 4;
+      depth[n] = (step * FOURS + at % FOURS) * 4;
       if (at >= count || depth[n] >= l.depth) depth[n] = -1;
       if (depth[n] >= 0 && l.gamma != nullptr) {
         if (l.gammaWide)
@@ -313,10 +366,78 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
           low = pack(y.x * gamma[n][0], y.y * gamma[n][1]), high = pack(z.x * gamma[n][2], z.y * gamma[n][3]);
         }
       }
-      storeShared8(to + 8 * (i + n * JOINING), low, high);
+      const int four = i + n * JOINING;
+      if (SCALES && l.packed)
+        putPacked(l.packed, to + four / FOURS * PACKED_A, four % FOURS, low, high);
+      else
+        storeShared8(to + 8 * four, low, high);
     }
   }
 }
+
+#ifdef PACKED
+// multiplyPacked is multiply of codes of four or eight bits.
+template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& l, int number, const Run& run, uint32_t a) {
+  constexpr uint32_t exponent = IS_BF16 ? 0x43004300 : 0x64006400;
+  // Eight bits below the exponent of float16: the high four stay where they are.
+  constexpr bool stay = packed == Int8 && !IS_BF16;
+  constexpr uint32_t high = stay ? 0x00f000f0 : 0x000f000f;
+  const int steps = l.steps, row = 16 * warp() + lane() / 4, ofLane = 16 * warp() + lane() % 16;
+  int panel = run.from / steps, step = run.from % steps, slot = 0;
+  float sums[2] = {0, 0};
+#pragma unroll 1
+  for (int i = run.from; i < run.to; i++) {
+    barrierWait(full(ring), ring.parity);
+    const uint32_t box = stage(ring), x = a + slot * PACKED_A;
+    uint32_t codes[4][4];  // of two pieces of either row
+#pragma unroll
+    for (int k = 0; k < 4; k++) loadMatrix4(codes[k], boxed(box, ofLane, 2 * k + lane() / 16));
+    uint32_t scales[2][4];
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+      const uint4 v = loadShared16(box + UNIT + (row + 8 * n) * 16);
+      const bool second = packed == Int8 && step % 2;
+      scales[n][0] = second ? v.z : v.x, scales[n][1] = second ? v.w : v.y, scales[n][2] = v.z, scales[n][3] = v.w;
+    }
+    release();
+    constexpr int PIECES = packed == Int8 ? 2 : 1;  // of a group
+#pragma unroll
+    for (int group = 0; group < 8 / PIECES; group++) {
+      float c[4] = {};
+#pragma unroll
+      for (int n = 0; n < PIECES; n++) {
+        const int piece = group * PIECES + n;
+        const uint4 b = loadShared16(x + piece * 64 + lane() % 4 * 16);
+        uint32_t v[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          v[half] = codes[piece / 2][piece % 2 * 2 + half];
+          if (packed == Int8) v[half] ^= 0x80808080;
+        }
+        const auto codesAt = [&](int half, int shift, uint32_t mask) { return v[half] >> shift & mask | exponent; };
+        const uint32_t even[4] = {codesAt(0, 0, 0x000f000f), codesAt(1, 0, 0x000f000f), codesAt(0, stay ? 0 : 4, high), codesAt(1, stay ? 0 : 4, high)};
+        multiplyAdd<Type>(c, even, b.x, b.y);
+        const uint32_t odd[4] = {codesAt(0, 8, 0x000f000f), codesAt(1, 8, 0x000f000f), codesAt(0, stay ? 8 : 12, high), codesAt(1, stay ? 8 : 12, high)};
+        multiplyAdd<Type>(c, odd, b.z, b.w);
+      }
+      const float less = loadSharedFloat(x + PIECES_OF_A + group * 4);
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        const float2 both = __half22float2(*(const __half2*)&scales[n][group / 2]);
+        sums[n] = fmaf(group % 2 ? both.y : both.x, c[2 * n] + less, sums[n]);
+      }
+    }
+    if (++slot == steps) slot = 0;
+    if (++step < steps && i + 1 < run.to) continue;
+    if (lane() % 4 == 0) {
+      uint64_t* to = l.partials + (panel * l.fragments + (int)blockIdx.x - run.blockOf(panel * steps)) * PANEL + row;
+      put(to, word(sums[0], numberOf(number)));
+      put(to + 8, word(sums[1], numberOf(number)));
+    }
+    sums[0] = sums[1] = 0, step = 0, panel++;
+  }
+}
+#endif
 
 // multiply sends the sums of the block's fragments. B is the first operand of mma.sync and A the
 // second, of whose 8 columns one is the row. A warp has 16 of the panel's columns.
@@ -695,7 +816,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
       const uint32_t a = at + Layout::a + c.products++ % 2 * Layout::ofA;
       c.gather(l, run, a);
       meet();
-      c.multiply(l, n, run, a);
+#ifdef PACKED
+      if (l.packed == Int8)
+        c.multiplyPacked<Int8>(l, n, run, a);
+      else if (l.packed == Int4)
+        c.multiplyPacked<Int4>(l, n, run, a);
+      else
+#endif
+        c.multiply(l, n, run, a);
       c.finish(l, n, run);
     } else {
       const Held h = held[l.slot];
