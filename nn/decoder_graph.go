@@ -57,6 +57,9 @@ func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, size runSiz
 	if d.logits == nil {
 		return nil, errors.New("model gave no logits")
 	}
+	if !s.g.To(inputs[1].n.ID()).Next() {
+		d.feeds = d.feeds[:1] // nothing reads the positions
+	}
 	var err error
 	if chooser != nil {
 		if d.choosing, err = chooser.Add(d.logits); err != nil {
