@@ -42,7 +42,7 @@ constexpr bool IS_BF16 = false;
 #endif
 
 constexpr int CONSUMERS = 8, JOINING = 32 * CONSUMERS, THREADS = JOINING + 32;
-constexpr int PANEL = 128, DEPTH = 64, BOX = 64 * DEPTH * 2, UNIT = 2 * BOX;  // UNIT: bytes of a step
+constexpr int PANEL = 128, DEPTH = 64, BOX = 64 * DEPTH * 2, UNIT = 2 * BOX;
 #ifdef PACKED
 constexpr int STAGES = 10, SCALES = 16 * PANEL;  // SCALES: bytes of a step's scales
 #else
@@ -108,7 +108,7 @@ struct ChainLink {
   int32_t items, heads, offset;
   float amplitude, scale;         // scale: of scores, times log2 e
   int32_t blocks;                 // that share a product's steps
-  int32_t packed;                 // a Packing: each weight has two maps then, of codes and of scales
+  int32_t packed;                 // a Packing: each weight has two maps then
   int32_t reserved;
 };
 
@@ -169,7 +169,7 @@ DEVICE float floatOf(uint64_t w) { return __uint_as_float((uint32_t)w); }
 struct Run {
   int total, blocks, from, to;
 
-  DEVICE Run(const ChainLink& l) : total(l.groups * l.halves * l.steps), blocks(l.blocks) {
+  template <class Link> DEVICE Run(const Link& l) : total(l.groups * l.halves * l.steps), blocks(l.blocks) {
     const int block = blockIdx.x;
     from = block < blocks ? block * total / blocks : 0, to = block < blocks ? (block + 1) * total / blocks : 0;
   }
@@ -181,7 +181,7 @@ struct Run {
 struct Tiles {
   int runs, head, run, from, to, used;  // runs: of a head at most; used: of them
 
-  DEVICE Tiles(const ChainLink& l, int keys) : runs(min((int)gridDim.x / l.keyHeads, MOST_RUNS)), head(blockIdx.x / runs), run(blockIdx.x % runs) {
+  template <class Link> DEVICE Tiles(const Link& l, int keys) : runs(min((int)gridDim.x / l.keyHeads, MOST_RUNS)), head(blockIdx.x / runs), run(blockIdx.x % runs) {
     const int all = (keys + TILE - 1) / TILE, each = (all + runs - 1) / runs;
     used = (all + each - 1) / each;
     from = min(all, run * each), to = head < l.keyHeads ? min(all, from + each) : from;
@@ -190,12 +190,32 @@ struct Tiles {
 
 struct Place {
   int weight, column;  // of the weight
-  DEVICE Place(const ChainLink& l, int group) : weight(group >= l.panel2 ? 2 : group >= l.panel1 ? 1 : 0) {
+  template <class Link> DEVICE Place(const Link& l, int group) : weight(group >= l.panel2 ? 2 : group >= l.panel1 ? 1 : 0) {
     column = (group - (weight == 2 ? l.panel2 : weight == 1 ? l.panel1 : 0)) * PANEL;
   }
 };
 
 // ---- the producer
+
+// Ahead is what the producer needs of a link, in registers before it comes to it.
+struct Ahead {
+  int32_t kind, steps, groups, halves, firstMap, transposed, panel1, panel2, slot, keyHeads, depth, gammaWide, blocks, packed;
+  const void* gamma;
+
+  DEVICE Ahead(const ChainLink& l)
+      : kind(l.kind), steps(l.steps), groups(l.groups), halves(l.halves), firstMap(l.firstMap), transposed(l.transposed), panel1(l.panel1), panel2(l.panel2),
+        slot(l.slot), keyHeads(l.keyHeads), depth(l.depth), gammaWide(l.gammaWide), blocks(l.blocks), packed(l.packed), gamma(l.gamma) {}
+
+  // prefetch brings the link's maps nearer, and the block's part of γ.
+  DEVICE void prefetch(const CUtensorMap* maps) const {
+    int count = kind == Attention ? 2 : kind == Source ? 0 : halves == 2 ? 2 : 1 + (panel1 < groups) + (panel2 < groups);
+    if (SCALES && packed) count *= 2;
+    for (int n = 0; n < count; n++) prefetchMap(maps + firstMap + n);
+    if (kind != Product || gamma == nullptr) return;
+    const int bytes = depth * (gammaWide ? 4 : 2);
+    for (int n = 128 * blockIdx.x; n < bytes; n += 128 * gridDim.x) asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)gamma + n));
+  }
+};
 
 DEVICE void produce(const ChainArguments& g, const Held* held, uint32_t at) {
   Ring<STAGES> ring(1), arrived(0);
@@ -207,9 +227,12 @@ DEVICE void produce(const ChainArguments& g, const Held* held, uint32_t at) {
     barrierWait(at + Layout::full + 8 * arrived.stage, arrived.parity);
     arrived.advance();
   };
+  Ahead next(g.links[0]), second(g.links[min(1, g.count - 1)]);
   for (int n = 0; n < g.count; n++) {
-    const ChainLink& l = g.links[n];
-    if (n + 1 < g.count) asm volatile("prefetch.global.L1 [%0];" ::"l"(&g.links[n + 1]));
+    const Ahead l = next;
+    next = second;
+    if (n + 1 < g.count) next.prefetch(g.maps);
+    second = Ahead(g.links[min(n + 2, g.count - 1)]);
     if (l.kind == Product) {
       const int steps = l.steps, halves = l.halves, transposed = l.transposed;
       const CUtensorMap* maps = g.maps + l.firstMap;
@@ -324,7 +347,7 @@ DEVICE void putPacked(int32_t packed, uint32_t to, int four, uint32_t low, uint3
 // gather brings the steps of A that the block multiplies to shared memory, times γ, in the order of
 // the run.
 DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) const {
-  constexpr int AHEAD = 2;
+  constexpr int AHEAD = 4;
   const int FOURS = !SCALES || !l.packed ? DEPTH / 4 : l.packed == Int8 ? 128 / 4 : 256 / 4;
   const int count = min(run.to - run.from, l.steps) * FOURS, first = run.from % l.steps;
   const uint32_t number = numberOf(l.inNumber);
@@ -350,7 +373,7 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
       there = true;
 #pragma unroll
       for (int n = 0; n < AHEAD; n++)
-        if (depth[n] >= 0) get(x[n], l.in + depth[n] / 2);
+        if (depth[n] >= 0 && !isOf(x[n], number)) get(x[n], l.in + depth[n] / 2);
 #pragma unroll
       for (int n = 0; n < AHEAD; n++)
         if (depth[n] >= 0) there &= isOf(x[n], number);
@@ -383,24 +406,30 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
   constexpr bool stay = packed == Int8 && !IS_BF16;
   constexpr uint32_t high = stay ? 0x00f000f0 : 0x000f000f;
   const int steps = l.steps, row = 16 * warp() + lane() / 4, ofLane = 16 * warp() + lane() % 16;
-  int panel = run.from / steps, step = run.from % steps, slot = 0;
+  int panel = run.from / steps, step = run.from % steps, ahead = step, slot = 0;
   float sums[2] = {0, 0};
-#pragma unroll 1
-  for (int i = run.from; i < run.to; i++) {
+  // A step's codes, of two pieces of either row each, and scales are on their way to registers while
+  // the one before is multiplied.
+  struct Step {
+    uint32_t codes[4][4], scales[2][4];
+  } twoSteps[2] = {};
+  const auto fetch = [&](Step& s) __attribute__((always_inline)) {
     barrierWait(full(ring), ring.parity);
-    const uint32_t box = stage(ring), x = a + slot * PACKED_A;
-    uint32_t codes[4][4];  // of two pieces of either row
+    const uint32_t box = stage(ring);
 #pragma unroll
-    for (int k = 0; k < 4; k++) loadMatrix4(codes[k], boxed(box, ofLane, 2 * k + lane() / 16));
-    uint32_t scales[2][4];
+    for (int k = 0; k < 4; k++) loadMatrix4(s.codes[k], boxed(box, ofLane, 2 * k + lane() / 16));
+    const bool second = packed == Int8 && ahead % 2;
 #pragma unroll
     for (int n = 0; n < 2; n++) {
       const uint4 v = loadShared16(box + UNIT + (row + 8 * n) * 16);
-      const bool second = packed == Int8 && step % 2;
-      scales[n][0] = second ? v.z : v.x, scales[n][1] = second ? v.w : v.y, scales[n][2] = v.z, scales[n][3] = v.w;
+      s.scales[n][0] = second ? v.z : v.x, s.scales[n][1] = second ? v.w : v.y, s.scales[n][2] = v.z, s.scales[n][3] = v.w;
     }
     release();
+    if (++ahead == steps) ahead = 0;
+  };
+  const auto add = [&](const Step& s, bool isLast) __attribute__((always_inline)) {
     constexpr int PIECES = packed == Int8 ? 2 : 1;  // of a group
+    const uint32_t x = a + slot * PACKED_A;
 #pragma unroll
     for (int group = 0; group < 8 / PIECES; group++) {
       float c[4] = {};
@@ -411,10 +440,14 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
         uint32_t v[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          v[half] = codes[piece / 2][piece % 2 * 2 + half];
+          v[half] = s.codes[piece / 2][piece % 2 * 2 + half];
           if (packed == Int8) v[half] ^= 0x80808080;
         }
-        const auto codesAt = [&](int half, int shift, uint32_t mask) { return v[half] >> shift & mask | exponent; };
+        const auto codesAt = [&](int half, int shift, uint32_t mask) {
+          uint32_t both;  // one instruction needs mask and exponent in registers
+          asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(v[half] >> shift), "r"(mask), "r"(exponent));
+          return both;
+        };
         const uint32_t even[4] = {codesAt(0, 0, 0x000f000f), codesAt(1, 0, 0x000f000f), codesAt(0, stay ? 0 : 4, high), codesAt(1, stay ? 0 : 4, high)};
         multiplyAdd<Type>(c, even, b.x, b.y);
         const uint32_t odd[4] = {codesAt(0, 8, 0x000f000f), codesAt(1, 8, 0x000f000f), codesAt(0, stay ? 8 : 12, high), codesAt(1, stay ? 8 : 12, high)};
@@ -423,18 +456,28 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
       const float less = loadSharedFloat(x + PIECES_OF_A + group * 4);
 #pragma unroll
       for (int n = 0; n < 2; n++) {
-        const float2 both = __half22float2(*(const __half2*)&scales[n][group / 2]);
+        const float2 both = __half22float2(*(const __half2*)&s.scales[n][group / 2]);
         sums[n] = fmaf(group % 2 ? both.y : both.x, c[2 * n] + less, sums[n]);
       }
     }
     if (++slot == steps) slot = 0;
-    if (++step < steps && i + 1 < run.to) continue;
+    if (++step < steps && !isLast) return;
     if (lane() % 4 == 0) {
       uint64_t* to = l.partials + (panel * l.fragments + (int)blockIdx.x - run.blockOf(panel * steps)) * PANEL + row;
       put(to, word(sums[0], numberOf(number)));
       put(to + 8, word(sums[1], numberOf(number)));
     }
     sums[0] = sums[1] = 0, step = 0, panel++;
+  };
+  const int count = run.to - run.from;
+  if (count > 0) fetch(twoSteps[0]);
+#pragma unroll 1
+  for (int i = 0; i < count; i += 2) {
+    if (i + 1 < count) fetch(twoSteps[1]);
+    add(twoSteps[0], i + 1 == count);
+    if (i + 1 == count) break;
+    if (i + 2 < count) fetch(twoSteps[0]);
+    add(twoSteps[1], i + 2 == count);
   }
 }
 #endif
@@ -522,7 +565,7 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Run& run) con
       all = true;
 #pragma unroll
       for (int n = 0; n < MOST_FRAGMENTS; n++)
-        if (n < count[0] + count[1]) x[n] = get(from + (n < count[0] ? n : l.fragments + n - count[0]) * PANEL);
+        if (n < count[0] + count[1] && !isOf(x[n], numberOf(number))) x[n] = get(from + (n < count[0] ? n : l.fragments + n - count[0]) * PANEL);
       if (l.residual && there) residual = get(l.residual + c / 2);
       if (l.squares)
 #pragma unroll
@@ -734,7 +777,8 @@ DEVICE void Consumer::merge(const ChainLink& l, int number, const Tiles& t) cons
         const int run = threadIdx.x / PAIRS + n * (JOINING / PAIRS);
         const uint64_t* from = l.partials + ((int64_t)head * t.runs + run) * PARTIAL;
         there[n] = run < t.used;
-        if (there[n]) get(x[n], from), get(o[n], from + 2 + 2 * pair);
+        if (there[n] && !isOf(x[n], numberOf(number))) get(x[n], from);
+        if (there[n] && !isOf(o[n], numberOf(number))) get(o[n], from + 2 + 2 * pair);
       }
 #pragma unroll
       for (int n = 0; n < AHEAD; n++)
