@@ -10,7 +10,7 @@ import (
 // BlockLists says what the lists of [ListedBlocks] are of.
 type BlockLists struct {
 	// Queries and Keys are the sizes of a block. The CPU is fastest with 32 queries, or a multiple
-	// of 64, and a multiple of 32 keys; a GPU with multiples of 128 queries and of 64 keys.
+	// of 64, and a multiple of 32 keys; a GPU with multiples of 128 of both, then with those of 64.
 	Queries, Keys int
 	// Count is how many blocks of keys there are: Sk/Keys, rounded up.
 	Count int

@@ -179,40 +179,27 @@ func (c *attention) findLists(v variant) error {
 	if !listed {
 		return nil
 	}
-	const versionBytes, listBytes, foundBytes = 16, 32, 3 * 4 // before the lists, of a list, and behind the bits of each
-	const mostBits = 2048
-	g, d, tail := c.args, c.device, c.tail
-	rows, longest, others := g.sq, g.longestQ, g.longestK
-	if l.byKeys != 0 {
-		rows, longest, others = g.sk, g.longestK, g.longestQ
-	}
-	shift, cells := 0, tilesOf(others, l.cell)
-	for cells > mostBits<<shift {
-		shift++
-	}
-	words := (cells + 32<<shift - 1) / (32 << shift)
-	planes, group := c.planes()
-	tail.words, tail.shift, tail.line, tail.cell = int32(words), int32(shift), int32(l.line), int32(l.cell)
-	tail.together, tail.byKeys, tail.planes, tail.group = int32(l.together), l.byKeys, int32(planes), int32(group)
-	lines := tilesOf(rows, l.line) * int(g.sequences)
-	if g.qLens != 0 {
-		lines = int(rows)/l.line + int(g.sequences)
-	}
-	bytes := versionBytes + planes*(lines*(listBytes+3*4*words+foundBytes)+4*int(g.sequences))
-	bytes = tilesOf(int32(bytes), versionBytes) * versionBytes
-
+	d, tail := c.device, c.tail
+	bytes, rows, planes := c.sizeLists(l)
 	name := c.lists
 	tables, copied, kept := c.maskTables()
+	_, keys, alone := c.Attention.Mask.Blocks()
+	if alone = alone && keys > 1; alone {
+		tables = nil
+	}
 	find := func(at address) error {
-		if err := c.watch(name, tables, at, at+address(bytes)); err != nil {
+		if err := c.watch(name, tables, at+versionBytes-16, at+address(bytes)); err != nil {
 			return err
 		}
 		tail.lists = at + versionBytes
-		bits := shapeOf(name, name, [3]int{tilesOf(longest, l.line), int(g.sequences), planes}, 512, 0)
-		if err := d.launch(bits, nil, unsafe.Pointer(g)); err != nil {
+		return c.launchLists(l, rows, planes, alone)
+	}
+	if alone { // quicker than to see whether its table has changed
+		at, err := c.borrowBytes(bytes)
+		if err != nil {
 			return err
 		}
-		return d.launch(shapeOf(name, "attention_lists", [3]int{int(g.sequences), planes, 1}, 256, 0), nil, unsafe.Pointer(g))
+		return find(at)
 	}
 	q := d.queue()
 	key := c.listsKey(l, tables)
@@ -252,6 +239,52 @@ func (c *attention) findLists(v variant) error {
 	p.lists[key] = o
 	c.pinned = append(c.pinned, o)
 	return nil
+}
+
+// versionBytes lie before lists: their version is the last 16.
+const versionBytes = 32
+
+// sizeLists tells kernels of the sizes of lists, and gives the bytes of all, the rows of the
+// longest sequence on the axis of lines, and the planes.
+func (c *attention) sizeLists(l userLists) (bytes, longestRows, planes int) {
+	const listBytes, foundBytes = 32, 3 * 4 // of a list, and behind the bits of each
+	const mostBits = 2048
+	g, tail := c.args, c.tail
+	rows, longest, others := g.sq, g.longestQ, g.longestK
+	if l.byKeys != 0 {
+		rows, longest, others = g.sk, g.longestK, g.longestQ
+	}
+	shift, cells := 0, tilesOf(others, l.cell)
+	for cells > mostBits<<shift {
+		shift++
+	}
+	words := (cells + 32<<shift - 1) / (32 << shift)
+	planes, group := c.planes()
+	tail.words, tail.shift, tail.line, tail.cell = int32(words), int32(shift), int32(l.line), int32(l.cell)
+	tail.together, tail.byKeys, tail.planes, tail.group = int32(l.together), l.byKeys, int32(planes), int32(group)
+	lines := tilesOf(rows, l.line) * int(g.sequences)
+	if g.qLens != 0 {
+		lines = int(rows)/l.line + int(g.sequences)
+	}
+	bytes = versionBytes + planes*(lines*(listBytes+3*4*words+foundBytes)+4*int(g.sequences))
+	bytes = tilesOf(int32(bytes), versionBytes) * versionBytes
+	return bytes, int(longest), planes
+}
+
+// launchLists queues what finds lists, of a table of blocks alone or of any mask, for the lines of
+// a sequence of up to so many rows.
+func (c *attention) launchLists(l userLists, rows, planes int, alone bool) error {
+	const warps = 512 / 32
+	sequences := int(c.args.sequences)
+	blocks := tilesOf(int32(rows), l.line) // of threads: one for each line
+	if alone {                             // or a warp
+		blocks = tilesOf(int32(blocks), warps)
+	}
+	bits := shapeOf(c.lists, c.lists, [3]int{blocks, sequences, planes}, 32*warps, 0)
+	if err := c.device.launch(bits, nil, unsafe.Pointer(c.args)); err != nil || alone && l.byKeys == 0 {
+		return err
+	}
+	return c.device.launch(shapeOf(c.lists, "attention_lists", [3]int{sequences, planes, 1}, 256, 0), nil, unsafe.Pointer(c.args))
 }
 
 // listsKey is all that the lists of a mask depend on, but what its tables hold.
@@ -418,14 +451,20 @@ func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (var
 // alongBlocks is the variant of v's size and type whose tiles end where the blocks of the mask do,
 // if there is one.
 func (c *attention) alongBlocks(v variant) variant {
-	queries, _, _ := c.Attention.Mask.Blocks()
+	queries, keys, _ := c.Attention.Mask.Blocks()
 	switch {
 	case queries == 0 || v.boxCols == 0 || !c.takesPlain(v):
 		return v
 	case c.ahead:
-		return forward90AlongBlocks(v)
+		return forward90AlongBlocks(v, queries, c.pairsOfHeads())
 	}
-	return backward90AlongBlocks(v, queries)
+	return backward90AlongBlocks(v, queries, keys)
+}
+
+// pairsOfHeads reports whether pairs of neighbouring query heads have keys and mask in common.
+func (c *attention) pairsOfHeads() bool {
+	_, group := c.planes()
+	return group%2 == 0 && c.args.heads/max(1, c.args.keyHeads)%2 == 0
 }
 
 // takesPlain reports whether a variant of a user's takes scores as they come.

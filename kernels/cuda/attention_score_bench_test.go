@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,63 +134,71 @@ func BenchmarkAttentionScores(b *testing.B) {
 }
 
 // BenchmarkListedBlocks measures blocks of keys that are listed anew for each call, a quarter of
-// them at random for each block of queries of each head, beside full attention a visible pair: 16k
-// tokens of 8192 a sequence, hidden 2048, bfloat16. The time of making the table and of finding its
-// tiles counts.
+// them at random for each block of queries of each head, or of each four heads that share keys,
+// beside full attention a visible pair: 16k tokens of 8192 a sequence, hidden 2048, bfloat16, in
+// recordings of ten calls. The time of making the table and of finding its tiles counts.
 func BenchmarkListedBlocks(b *testing.B) {
 	d := device(b)
-	const batch, length, hidden = 2, 8192, 2048
+	const batch, length, hidden, calls = 2, 8192, 2048, 10
 	for _, size := range []int{64, 128} {
-		for _, block := range [][2]int{{64, 64}, {128, 64}, {128, 128}} {
-			b.Run(fmt.Sprintf("D=%d/%dx%d", size, block[0], block[1]), func(b *testing.B) {
-				heads, rows, count := hidden/size, length/block[0], length/block[1]
-				n := count / 4
+		for _, c := range []struct{ queries, keys, group int }{{64, 64, 1}, {64, 64, 4}, {128, 64, 1}, {128, 128, 1}} {
+			name := fmt.Sprintf("D=%d/%dx%d", size, c.queries, c.keys)
+			if c.group > 1 {
+				name += fmt.Sprintf("-of-%d-heads", c.group)
+			}
+			b.Run(name, func(b *testing.B) {
+				heads, rows, count := hidden/size, length/c.queries, length/c.keys
+				keyHeads, n := heads/c.group, count/4
 				random := rand.New(rand.NewPCG(5, 6))
-				grid, err := d.Alloc(kernels.I32, batch, heads, rows, count)
-				var lists [2]kernels.Tensor
-				for i := range lists {
-					var chosen []int32
-					for range batch * heads * rows {
-						for _, block := range random.Perm(count)[:n] {
-							chosen = append(chosen, int32(block))
-						}
+				var chosen []int32
+				for range batch * keyHeads * rows {
+					for _, block := range random.Perm(count)[:n] {
+						chosen = append(chosen, int32(block))
 					}
-					if err == nil {
-						lists[i], err = d.Alloc(kernels.I32, batch, heads, rows, n)
-					}
-					if err == nil {
-						err = d.Copy(lists[i], kernels.Of(chosen, batch, heads, rows, n))
-					}
+				}
+				grid, err := d.Alloc(kernels.I32, batch, keyHeads, rows, count)
+				if err != nil {
+					b.Fatal(err)
+				}
+				lists, err := d.Alloc(kernels.I32, batch, keyHeads, rows, n)
+				if err == nil {
+					err = d.Copy(lists, kernels.Of(chosen, batch, keyHeads, rows, n))
 				}
 				if err != nil {
 					b.Fatal(err)
 				}
-				tensor := func() kernels.Tensor { return normal(b, d, kernels.BF16, batch, heads, length, size) }
-				full := kernels.Attention{Q: tensor(), K: tensor(), V: tensor()}
+				queries := func() kernels.Tensor { return normal(b, d, kernels.BF16, batch, heads, length, size) }
+				keys := func() kernels.Tensor { return normal(b, d, kernels.BF16, batch, keyHeads, length, size) }
+				full := kernels.Attention{Q: queries(), K: keys(), V: keys()}
 				listed := full
 				table := &score.Table{Name: "blocks", Type: score.Int, Shape: grid.Shape}
 				listed.Tables = []kernels.Tensor{grid}
 				if listed.Mask, err = score.NewMask(func(p score.Pair) score.Cond {
-					return score.Lookup(table, p.Batch, p.Head, p.Query.Div(block[0]), p.Key.Div(block[1])).Equal(1)
+					return score.Lookup(table, p.Batch, p.KeyHead, p.Query.Div(c.queries), p.Key.Div(c.keys)).Equal(1)
 				}); err != nil {
 					b.Fatal(err)
 				}
-				dO, o := tensor(), tensor()
+				dO, o := queries(), queries()
 				lse, delta := normal(b, d, kernels.F32, batch, heads, length), normal(b, d, kernels.F32, batch, heads, length)
-				g := kernels.AttentionGradients{DO: dO, LSE: lse, Delta: delta, DQ: tensor(), DK: tensor(), DV: tensor()}
-				calls := 0
-				list := func() error {
-					calls++
-					return d.ListBlocks(lists[calls%2], grid)
-				}
+				g := kernels.AttentionGradients{DO: dO, LSE: lse, Delta: delta, DQ: queries(), DK: keys(), DV: keys()}
 				time := func(p *kernels.Attention, before func() error) (forward, backward float64) {
-					forward = seconds(b, d, func() error {
-						return errors.Join(before(), d.AttentionForward(p, kernels.AttentionOutputs{O: o, LSE: lse}))
-					})
-					return forward, seconds(b, d, func() error { return errors.Join(before(), d.AttentionBackward(p, g)) })
+					for _, call := range []struct {
+						to  *float64
+						run func() error
+					}{
+						{&forward, func() error { return d.AttentionForward(p, kernels.AttentionOutputs{O: o, LSE: lse}) }},
+						{&backward, func() error { return d.AttentionBackward(p, g) }},
+					} {
+						var err error
+						*call.to, err = ofRecording(b, d, slices.Repeat([]func() error{func() error { return errors.Join(before(), call.run()) }}, calls))
+						if err != nil {
+							b.Fatal(err)
+						}
+					}
+					return forward, backward
 				}
 				fullForward, fullBackward := time(&full, func() error { return nil })
-				forward, backward := time(&listed, list)
+				forward, backward := time(&listed, func() error { return d.ListBlocks(lists, grid) })
 				b.ReportMetric(fullForward/4/forward, "forward-of-full")
 				b.ReportMetric(fullBackward/4/backward, "backward-of-full")
 				b.ReportMetric(1e3*forward, "forward-ms")

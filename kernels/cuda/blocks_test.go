@@ -96,3 +96,33 @@ func TestListedBlocks(t *testing.T) {
 		}
 	}
 }
+
+// Tables of blocks of 64 keys alone, or with a band: each query block's tiles are then its own, or
+// those of two heads.
+// Some lists are empty, and some sequences end within a block.
+func TestListedBlocksAlone(t *testing.T) {
+	compiles(t)
+	for n, blocks := range [][2]int{{64, 64}, {128, 64}, {192, 64}, {64, 128}, {320, 192}} {
+		for m, size := range []int{64, 128, 96} {
+			for k, listed := range []func(float64) Option{
+				func(share float64) Option { return ListedBlocks(blocks[0], blocks[1], share, nil) },
+				func(share float64) Option { return ListedBlocks(blocks[0], blocks[1], share, score.Causal) },
+				func(share float64) Option { return ListedBlocksByKeyHead(blocks[0], blocks[1], share, nil) },
+				func(share float64) Option { return ListedBlocksByKeyHead(blocks[0], blocks[1], share, score.Causal) },
+			} {
+				share := []float64{0.3, 0.08, 0.7}[(n+m+k)%3]
+				c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 1100 + 37*m, Sk: 1300 - 41*n, D: size, Dv: size,
+					Options: []Option{listed(share)}, Seed: uint64(n)}
+				if (n+m+k)%3 == 1 {
+					c.Batch = 1
+					c.QLens, c.KVLens = PackedLens(uint64(n), 3, c.Sq, c.Sk)
+				}
+				if (n+m+k)%3 == 2 {
+					c.KVLengths = []int{c.Sk, 300}
+				}
+				a := arithmetics[(n+m+k)%2]
+				t.Run(a.name+"/"+c.String(), func(t *testing.T) { a.runCheaply(t, c) })
+			}
+		}
+	}
+}

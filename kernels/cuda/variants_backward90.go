@@ -54,6 +54,8 @@ func (t backward90Tile) variant(e element, tileQ int, mod bool, suffix string) v
 	}
 	if mod {
 		v.threads, v.boxBias = 512, tileQ
+	} else if t.alone() {
+		v.threads = 256
 	}
 	return v
 }
@@ -81,14 +83,20 @@ func backward90Shorter(v variant, a *arguments) variant {
 	return table[at]
 }
 
-// backward90AlongBlocks is the variant of v's size and type whose tiles of queries end where blocks
-// of so many queries do: v, or one of 64 queries, which is compiled with the mask. Heads of 64 have
-// no tiles of so few, since each warpgroup makes the sums of dQ for 64.
-func backward90AlongBlocks(v variant, queries int) variant {
+// backward90AlongBlocks is the variant of v's size and type whose tiles end where blocks of so many
+// queries and keys do, if there is one: v, or one that is compiled with the mask. Where blocks have
+// 64 keys, two blocks of threads run on a multiprocessor and a tile is 64 keys. Other tiles for
+// heads of 64 have 128 queries, since each of two warpgroups makes the sums of dQ for 64.
+func backward90AlongBlocks(v variant, queries, keys int) variant {
+	t := backward90TileOf(v)
+	if v.d <= 128 && queries%64 == 0 && keys%64 == 0 && keys%128 != 0 {
+		t.tileK = 64
+		return t.variant(v.element, 64, false, "_blocks")
+	}
 	if v.d <= 64 || queries%v.tileQ == 0 || queries%64 != 0 {
 		return v
 	}
-	return backward90TileOf(v).variant(v.element, 64, false, "_blocks")
+	return t.variant(v.element, 64, false, "_blocks")
 }
 
 func (t backward90Tile) suffix(e element) string {
@@ -108,14 +116,22 @@ func backward90TileOf(v variant) backward90Tile {
 	panic("cuda: " + v.name + " is not a backward kernel for sm_90a")
 }
 
-// sharedBytes is BackwardShape::SharedBytes: K and V, two of Q and dO and of dS, two of P where
-// keys are 64, otherwise the bias of modified scores, a bit of dropout for each of them, LSE and δ,
-// barriers, and what aligning the start may cost. Rows are in chunks of 64 columns.
+// alone reports whether one warpgroup has all of a tile's keys.
+func (t backward90Tile) alone() bool { return t.d <= 128 && t.tileK == 64 }
+
+// sharedBytes is BackwardShape::SharedBytes: K and V, two of Q and dO and of dS, of which a
+// warpgroup alone has one, two of P for wide heads, otherwise the bias of modified scores, a bit of
+// dropout for each of them, LSE and δ, barriers, and what aligning the start may cost. Rows are in
+// chunks of 64 columns.
 func (t backward90Tile) sharedBytes(tileQ int, mod bool) int {
 	const columns, rowBytes, barriers, records, alignment = 64, 128, 256, 2 * 64, 1024
 	chunks := (t.d+columns-1)/columns + (t.dv+columns-1)/columns
-	rows := chunks*t.tileK + 2*chunks*tileQ + 2*t.tileK/columns*tileQ
-	if t.tileK == 64 {
+	buffers := 2 // of dS
+	if t.alone() {
+		buffers = 1
+	}
+	rows := chunks*t.tileK + 2*chunks*tileQ + buffers*t.tileK/columns*tileQ
+	if t.d > 128 {
 		rows += 2 * tileQ
 	} else if mod {
 		rows += t.tileK / columns * tileQ
@@ -131,7 +147,7 @@ func (t backward90Tile) sharedBytes(tileQ int, mod bool) int {
 // no more than run at a time.
 func backward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
 	tiles := tilesOf(a.longestK, v.tileK) * int(a.keyHeads) * int(a.sequences)
-	return [3]int{max(1, min(tiles, multiprocessors)), 1, 1}
+	return [3]int{max(1, min(tiles, multiprocessors*v.blocks90())), 1, 1}
 }
 
 // backward90Scratch is the bytes of dQSum, which need not be zero, and of counters, which are zero

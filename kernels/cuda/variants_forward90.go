@@ -15,6 +15,7 @@ type forward90Tile struct {
 	stages  int // key tiles, and value tiles, in shared memory at a time
 	stagesQ int // tiles of queries there
 	bias    int // pieces of a mapped bias there, each the tile's rows of 128 bytes
+	heads   int // that a tile has, one for each group, or 0: it has one
 }
 
 // forward90Tiles are the sizes that forward kernels for sm_90a are compiled for, and
@@ -86,9 +87,9 @@ func (t forward90Tile) variant(kernel string, e element, suffix string) variant 
 	name += map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e] + suffix
 	return variant{
 		source: source, name: name, d: t.d, dv: t.dv, element: e,
-		tileQ: 64 * t.groups, tileK: t.tileK, threads: 128 * (t.groups + 1), sharedBytes: t.sharedBytes(),
+		tileQ: 64 * t.groups / max(1, t.heads), tileK: t.tileK, threads: 128 * (t.groups + 1), sharedBytes: t.sharedBytes(),
 		boxes:   boxes{boxCols: 64, boxQ: 64, boxK: t.tileK},
-		defines: []string{fmt.Sprintf("STAGES=%d", t.stages), fmt.Sprintf("STAGES_Q=%d", t.stagesQ), fmt.Sprintf("STAGES_BIAS=%d", t.bias)},
+		defines: []string{fmt.Sprintf("STAGES=%d", t.stages), fmt.Sprintf("STAGES_Q=%d", t.stagesQ), fmt.Sprintf("STAGES_BIAS=%d", t.bias), fmt.Sprintf("TILE_HEADS=%d", max(1, t.heads))},
 	}
 }
 
@@ -133,12 +134,28 @@ func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 	return v
 }
 
-// forward90AlongBlocks is the variant of v's size and type whose tiles have 128 queries, and 64
-// keys or twice as many. It is compiled with the mask.
-func forward90AlongBlocks(v variant) variant {
-	for _, t := range forward90DropoutTiles {
+// forward90BlockTiles are for masks of blocks of 64 queries: two or three blocks of threads run on
+// a multiprocessor, and each has the keys that its 64 queries see.
+var forward90BlockTiles = []forward90Tile{
+	{d: 64, dv: 64, groups: 1, tileK: 64, stages: 3, stagesQ: 2},
+	{d: 96, dv: 96, groups: 1, tileK: 128, stages: 1, stagesQ: 2},
+	{d: 128, dv: 128, groups: 1, tileK: 128, stages: 1, stagesQ: 2},
+}
+
+// forward90AlongBlocks is the variant of v's size and type whose tiles end where blocks of so many
+// queries do, or else have 128, and 64 keys or twice as many. It is compiled with the mask. Blocks
+// of 64 queries make a tile with those of the next head where pairs of heads share keys and mask.
+func forward90AlongBlocks(v variant, queries int, pairs bool) variant {
+	tables := [][]forward90Tile{forward90DropoutTiles}
+	short := queries%128 != 0 && queries%64 == 0
+	if short && !pairs {
+		tables = [][]forward90Tile{forward90BlockTiles, forward90DropoutTiles}
+	}
+	for _, t := range slices.Concat(tables...) {
 		if t.d == v.d && t.dv == v.dv {
-			t.groups = 2
+			if t.groups = min(t.groups, 2); short && pairs {
+				t.heads = t.groups
+			}
 			return t.variant("forward", v.element, "_blocks")
 		}
 	}
@@ -148,7 +165,20 @@ func forward90AlongBlocks(v variant) variant {
 // forward90Grid is the number of blocks: they draw tiles until none is left, so there are no more
 // than run at a time.
 func forward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
-	return [3]int{max(1, min(forward90TilesOf(v, a), multiprocessors)), 1, 1}
+	return [3]int{max(1, min(forward90TilesOf(v, a), multiprocessors*v.blocks90())), 1, 1}
+}
+
+// blocks90 is how many blocks of a kernel for sm_90a run on a multiprocessor at a time: Blocks of
+// its shape in src.
+func (v variant) blocks90() int {
+	const oneGroup = 256 // beside the one that loads
+	switch {
+	case v.threads > oneGroup:
+		return 1
+	case v.source != backward90Source && v.d <= 64 && v.tileK == 64:
+		return 3
+	}
+	return 2
 }
 
 // forward90TilesOf is how many tiles a problem has, at most if its sequences differ in length.

@@ -1,5 +1,6 @@
 // Attention backward for sm_90a, heads of up to 128: each consumer warpgroup has dK and dV of 64 of
-// the tile's 128 keys, and computes one of the two slices of dQ.
+// the tile's 128 keys, and computes one of the two slices of dQ. Of tiles of 64 keys one has all,
+// and computes both.
 #pragma once
 #include "attention_backward_scores_sm90.cuh"
 
@@ -10,6 +11,7 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
   using typename Base::Sums;
   using Base::a, Base::barriers, Base::group, Base::keysParity, Base::lane, Base::n, Base::shared, Base::slot, Base::TileQ;
   using Base::Modified, Base::parityOf, Base::stageOf;
+  static constexpr int Late = Shape::Late;
 
   float s[TileQ / 2], dk[Shape::D / 2], dv[Shape::DV / 2];
 
@@ -50,6 +52,10 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
 #pragma unroll 1
       while (steps.left && steps.m >= cleanFirst && steps.m < cleanEnd) step(steps, No{}, No{});
     }
+    if constexpr (Late == 0) {
+      if (lane() == 0) barrierArrive(barriers().emptyKV());
+      return;
+    }
     // dQ of the last step.
     float dq[Sums::Registers];
     this->waitDS(n - 1);
@@ -84,9 +90,11 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     this->putDS(packed);
 
     float dq[Sums::Registers];
-    if (!First::value) {
-      this->waitDS(n - 1);
-      this->startSlice(dq, n - 1, group);
+    // A second slice of a warpgroup alone is computed beside the next S.
+    constexpr bool adds = Late == 0 || !First::value, second = Shape::Groups < Sums::Slices;
+    if (adds) {
+      this->waitDS(n - Late);
+      this->startSlice(dq, n - Late, group);
     }
     pin(packed);
     pin(dk);
@@ -94,13 +102,15 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     productWait<1>();
     pin(dv);
     pin(forValues);
-    if (!First::value) {
+    if (adds) {
       pin(dq);
-      this->releaseDS(n - 1);
-      this->add(dq, n - 1, steps.before(), group);
+      if (!second) this->releaseDS(n - Late);
+      this->add(dq, n - Late, stepOfSums(steps), group);
     }
+    const BackwardStep same = stepOfSums(steps);
+    if (second) this->startSlice(dq, n - Late, group + Shape::Groups);
     // The next S runs beside dK where there are registers for both.
-    if constexpr (Shape::RoundedP) waitGradient(packed);
+    if constexpr (Shape::RoundedP) waitGradient<second>(packed);
     n++;
     steps.next();
     // After the last step this multiplies old data, in vain: a product under a condition would be
@@ -108,6 +118,12 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     if (steps.left) this->waitQ(steps, n);
     this->startScores(s, n);
     if constexpr (!Shape::RoundedP) waitGradient<1>(packed);
+    if constexpr (second) {
+      productWait<1>();
+      pin(dq);
+      this->releaseDS(n - 1);
+      this->add(dq, n - 1, same, group + Shape::Groups);
+    }
     if (lane() == 0) {
       barrierArrive(barriers().emptyO(stage));
       barrierArrive(barriers().emptyQ(stage));
@@ -115,6 +131,14 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     // Nothing may be in flight over a loop's back edge: the compiler would make all products wait.
     productWait<0>();
     pin(s);
+  }
+
+  // stepOfSums is the step whose dQ is added.
+  static DEVICE BackwardStep stepOfSums(const Steps& steps) {
+    if constexpr (Late == 0)
+      return {steps.m, steps.head};
+    else
+      return steps.before();
   }
 
   // waitGradient waits for dK, behind which Behind products are under way.

@@ -43,8 +43,8 @@ template <class Shape> struct BackwardScores {
   static DEVICE uint32_t stageOf(uint32_t n) { return n % Stages; }
   static DEVICE uint32_t parityOf(uint32_t n) { return n / Stages & 1; }
   // The buffer of dS of step n and the parity of its phase.
-  static DEVICE uint32_t bufferOf(uint32_t n) { return n % 2; }
-  static DEVICE uint32_t bufferParity(uint32_t n) { return n / 2 & 1; }
+  static DEVICE uint32_t bufferOf(uint32_t n) { return n % (Shape::Late + 1); }
+  static DEVICE uint32_t bufferParity(uint32_t n) { return n / (Shape::Late + 1) & 1; }
 
   // operand describes rows of 128 bytes for a product, as descriptor() does, at an address plus an
   // offset that is known at compile time; `along` is the distance of chunks where columns of more
@@ -380,7 +380,7 @@ template <class Shape> struct BackwardScores {
 #pragma unroll
     for (int i = 0; i < Sums::Registers / 4; i++)
       storeOrAddFloats4(step.m >= leads, to + i * 512, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-    if (slice + 2 >= Sums::Slices) {
+    if (slice + Shape::Groups >= Sums::Slices) {
       __syncwarp();
       if (lane() == 0) barrierArrive(barriers().added());
     }

@@ -6,20 +6,25 @@
 
 // BackwardShape places everything in shared memory. Tiles lie in chunks of 64 columns, a row of a
 // chunk is 128 bytes.
-template <int HeadDim, int HeadDimV, int QueryTile, class ScorePolicy> struct BackwardShape {
+template <int HeadDim, int HeadDimV, int QueryTile, class ScorePolicy, int KeyTile = HeadDim <= 128 ? 128 : 64> struct BackwardShape {
   using Score = ScorePolicy;
   using Sums = BackwardSums<HeadDim, QueryTile>;
   static constexpr bool Wide = HeadDim > 128, Modified = Score::CHANGES;
-  static constexpr int D = HeadDim, DV = HeadDimV, TileQ = QueryTile, TileK = Wide ? 64 : 128, Stages = 2;
+  static constexpr int D = HeadDim, DV = HeadDimV, TileQ = QueryTile, TileK = KeyTile, Stages = 2;
+  // Consumer warpgroups, and how many steps later than dS they compute dQ of it: one alone need not
+  // wait for another's.
+  static constexpr int Groups = !Wide && TileK == 64 ? 1 : 2, Late = Groups - 1, Blocks = Groups == 1 ? 2 : 1;
   // Where registers are too few for P in float32, dS is made from the rounded P that dV takes.
   static constexpr bool RoundedP = Modified || D >= 128;
-  static constexpr int Threads = Modified ? 512 : 384, Consumers = 8;  // warps
+  static constexpr int Threads = 128 * (1 + Groups + Modified), Consumers = 4 * Groups;  // warps
+  // What setmaxnreg gives to the producers and to each consumer.
+  static constexpr int ProducerRegisters = Groups == 1 ? 32 : 24, ConsumerRegisters = Groups == 1 ? 224 : Modified ? 232 : 240;
   static constexpr int Chunks = (D + 63) / 64, ChunksV = (DV + 63) / 64;
   static constexpr int KChunk = TileK * 128, QChunk = TileQ * 128;
   static constexpr int KBytes = Chunks * KChunk, VBytes = ChunksV * KChunk, QBytes = Chunks * QChunk, OBytes = ChunksV * QChunk;
   static constexpr int DSBytes = TileK / 64 * QChunk;
   static constexpr int KAt = 0, VAt = KAt + KBytes, QAt = VAt + VBytes, OAt = QAt + Stages * QBytes;
-  static constexpr int DSAt = OAt + Stages * OBytes, PAt = DSAt + 2 * DSBytes;
+  static constexpr int DSAt = OAt + Stages * OBytes, PAt = DSAt + (Late + 1) * DSBytes;
   // P on its way between warpgroups, two buffers, in wide shapes. With options the second one holds
   // the bias, or the gains of scores; other shapes have the bias in a place of its own, and gains
   // where dS will be.

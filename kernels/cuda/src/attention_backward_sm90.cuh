@@ -13,7 +13,8 @@
 // computed one step late, when both warpgroups have long written their half of dS, so that they
 // need not walk in step. It is added to sums in global memory straight from the registers, in their
 // order; attention_dq then scales and rounds the sums. Heads of more than 128 divide the work
-// otherwise: see attention_backward_wide_sm90.cuh.
+// otherwise: see attention_backward_wide_sm90.cuh. Where tiles of smaller heads are 64 keys, one
+// consumer warpgroup has them, and computes dQ in the same step: two such blocks run at a time.
 //
 // The first tile of keys that sees a query tile writes its sums, so that nobody needs to clear
 // them, and the others wait for it. Where sums must be the same from run to run, all of them wait
@@ -46,7 +47,7 @@ DEVICE void attentionBackward(const CUtensorMap* q, const CUtensorMap* k, const 
   __syncthreads();
   const int role = warpgroupIndex();
   if (role == 0) {
-    fewerRegisters<24>();
+    fewerRegisters<Shape::ProducerRegisters>();
     const int warp = threadIdx.x / 32;
     const bool leader = threadIdx.x % 32 == 0;
     if (leader && warp == 0) backwardLoader<Shape>(q, k, v, o, bias, a, shared, barriers);
@@ -54,7 +55,7 @@ DEVICE void attentionBackward(const CUtensorMap* q, const CUtensorMap* k, const 
     if (leader && warp == 2) backwardTurns<Shape>(a, barriers);
     if (leader && warp == 3) backwardAdded<Shape>(a, barriers);
   } else if (!Shape::Modified || role < 3) {
-    moreRegisters<Shape::Modified ? 232 : 240>();
+    moreRegisters<Shape::ConsumerRegisters>();
     if constexpr (Shape::Wide)
       BackwardWideConsumer<Shape>(a, shared).run();
     else

@@ -19,11 +19,15 @@
 #include "score.cuh"
 
 // BiasUnits says how many pieces of a mapped bias have a place, each the tile's rows of 128 bytes.
-template <int HeadDim, int HeadDimV, int ConsumerGroups, int KeyTile, int RingStages, int QueryStages, int BiasUnits = 0>
+// TileHeads is 1, or one for each warpgroup: the tile is then the same 64 rows of so many
+// neighbouring heads, which have their keys in common and see the same of them.
+template <int HeadDim, int HeadDimV, int ConsumerGroups, int KeyTile, int RingStages, int QueryStages, int BiasUnits = 0, int TileHeads = 1>
 struct ForwardShape {
   static constexpr int D = HeadDim, DV = HeadDimV;
-  static constexpr int Groups = ConsumerGroups;
+  static constexpr int Groups = ConsumerGroups, Heads = TileHeads;
+  static_assert(Heads == 1 || Heads == Groups, "a warpgroup's rows are of one head");
   static constexpr int TileQ = 64 * Groups, TileK = KeyTile, Stages = RingStages, StagesQ = QueryStages;
+  static constexpr int Rows = TileQ / Heads;  // of each head
   static constexpr int Threads = 128 * (Groups + 1);
   // Tiles lie in chunks of 64 columns, a row of a chunk is 128 bytes. Q's chunks are per warpgroup.
   static constexpr int Chunks = (D + 63) / 64, ChunksV = (DV + 63) / 64;
@@ -34,12 +38,17 @@ struct ForwardShape {
   static constexpr int OBytes = 16 * 128, BiasAt = OAt + 4 * Groups * OBytes;
   static constexpr int StagesBias = BiasUnits, BiasBytes = TileQ * 128, BarriersAt = BiasAt + StagesBias * BiasBytes;
   static constexpr int SharedBytes = BarriersAt + 320 + 1024;  // 1,024 to align the start
+  // that run on a multiprocessor at a time
+  static constexpr int Blocks = Groups > 1 ? 1 : D <= 64 && TileK == 64 ? 3 : 2;
+  // By how many steps earlier the next tile is asked for: those of small tiles are short.
+  static constexpr int Early = Blocks > 1 ? 4 : 0;
   // What setmaxnreg gives to the producer and to each consumer.
-  static constexpr int ProducerRegisters = Groups == 2 ? 40 : 32, ConsumerRegisters = Groups == 2 ? 232 : 160;
+  static constexpr int ProducerRegisters = Groups == 3 || Blocks == 3 ? 32 : 40;
+  static constexpr int ConsumerRegisters = Blocks == 3 ? 128 : Blocks == 2 ? 216 : Groups == 2 ? 232 : 160;
 };
 
-// ForwardTile is a piece of work: TileQ rows of one head of one sequence, from row on. row < 0 says
-// that there is no more.
+// ForwardTile is a piece of work: rows of a sequence, from row on, and a head, or the first of
+// several. row < 0 says that there is no more.
 struct ForwardTile {
   int sequence, head, row;
 };
@@ -53,15 +62,17 @@ template <class Shape> struct ForwardQueue {
 
   DEVICE ForwardQueue(const AttentionArguments& a) : a(a), sequence(0), before(0) {
     constexpr int64_t cache = 16 << 20;
-    const int group = a.heads / a.keyHeads, heads = a.heads * a.sequences;
+    const int group = heads() / a.keyHeads, all = heads() * a.sequences;
     longestFirst = a.causal != NotCausal || a.right >= 0;
     const int64_t keyHeads = max((int64_t)4, cache / ((int64_t)a.longestK * (Shape::D + Shape::DV) * 2 + 1));
-    const int most = longestFirst ? (int)min((int64_t)heads, keyHeads * group) : group, parts = (heads + most - 1) / most;
+    const int most = longestFirst ? (int)min((int64_t)all, keyHeads * group) : group, parts = (all + most - 1) / most;
     // Even parts: a small last one would keep few blocks busy.
-    together = ((heads + parts - 1) / parts + group - 1) / group * group;
+    together = ((all + parts - 1) / parts + group - 1) / group * group;
   }
 
-  DEVICE static int tilesOf(int rows) { return (rows + Shape::TileQ - 1) / Shape::TileQ; }
+  // heads are those of a sequence, of which a tile's count as one.
+  DEVICE int heads() const { return a.heads / Shape::Heads; }
+  DEVICE static int tilesOf(int rows) { return (rows + Shape::Rows - 1) / Shape::Rows; }
 
   // first is the block's first tile, next draws the one after those that all blocks have.
   DEVICE ForwardTile first() { return tile(blockIdx.x); }
@@ -74,15 +85,15 @@ template <class Shape> struct ForwardQueue {
   DEVICE ForwardTile tile(int index) {
     if (!a.qLens) {
       const int tiles = tilesOf(a.sq);
-      if (index >= tiles * a.heads * a.sequences) return {0, 0, -1};
-      const ForwardTile t = within(index, tiles, a.heads * a.sequences);
-      return {t.head / a.heads, t.head % a.heads, t.row};
+      if (index >= tiles * heads() * a.sequences) return {0, 0, -1};
+      const ForwardTile t = within(index, tiles, heads() * a.sequences);
+      return {t.head / heads(), t.head % heads() * Shape::Heads, t.row};
     }
     // Sequences differ in length: each lane counts the tiles of one, 32 at a time.
     const int lane = threadIdx.x & 31;
     for (; sequence < a.sequences; sequence += 32) {
       const int n = sequence + lane;
-      int tiles = n < a.sequences ? tilesOf(a.qLens[n + 1] - a.qLens[n]) * a.heads : 0;
+      int tiles = n < a.sequences ? tilesOf(a.qLens[n + 1] - a.qLens[n]) * heads() : 0;
       int sum = tiles;
 #pragma unroll
       for (int i = 1; i < 32; i *= 2) {
@@ -93,9 +104,8 @@ template <class Shape> struct ForwardQueue {
       if (later) {
         const int at = __ffs(later) - 1;
         const int own = __shfl_sync(~0u, tiles, at), start = before + __shfl_sync(~0u, sum, at) - own;
-        ForwardTile t = within(index - start, own / a.heads, a.heads);
-        t.sequence = sequence + at;
-        return t;
+        const ForwardTile t = within(index - start, own / heads(), heads());
+        return {sequence + at, t.head * Shape::Heads, t.row};
       }
       before += __shfl_sync(~0u, sum, 31);
     }
@@ -107,7 +117,7 @@ template <class Shape> struct ForwardQueue {
     const int part = i / (together * tiles), rest = i - part * together * tiles;
     const int width = min(together, heads - part * together);
     const int tile = rest / width, head = part * together + rest % width;
-    return {0, head, (longestFirst ? tiles - 1 - tile : tile) * Shape::TileQ};
+    return {0, head, (longestFirst ? tiles - 1 - tile : tile) * Shape::Rows};
   }
 
   // finish leaves the counters zero for the next launch; every block calls it once, with one
@@ -223,7 +233,7 @@ template <class Shape, class Score> struct ForwardScheduler {
     if (t.row < 0) return {t, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
     const Sequence s = sequenceOf(a, t.sequence);
     return {t, s.batch, keyBatchOf(a, s.batch), s.q0, s.k0, t.head / (a.heads / a.keyHeads),
-            keyTiles<Shape::TileK>(maskOf<Score>(a, s, t.head), t.row, Shape::TileQ)};
+            keyTiles<Shape::TileK>(maskOf<Score>(a, s, t.head), t.row, Shape::Rows)};
   }
 };
 
@@ -259,7 +269,7 @@ template <class Shape, class Score> struct ForwardProducer {
 
   // isShort tells that few keys are left to load from the start: the next tile is asked for at
   // once.
-  static DEVICE bool isShort(const Work& w) { return w.keys.end - w.keys.first <= Shape::Stages + 1; }
+  static DEVICE bool isShort(const Work& w) { return w.keys.end - w.keys.first <= Shape::Stages + 1 + Shape::Early; }
   DEVICE Work take() const {
     const Work w = Scheduler::take(barriers);
     if (w.tile.row >= 0 && isShort(w)) Scheduler::ask();
@@ -275,7 +285,7 @@ template <class Shape, class Score> struct ForwardProducer {
     const int last = w.keys.end - 1, taking = min(last, w.keys.first + Shape::Stages);
     Work following;
     for (int j = last; j == last || j >= w.keys.first; j--) {
-      if (j == taking + 1 && !isShort(w)) Scheduler::ask();
+      if (j == taking + 1 + Shape::Early && !isShort(w)) Scheduler::ask();
       if (leader && !w.keys.empty()) {
         if (j > w.keys.first) loadK(w, j - 1);
         loadV(w, j);
@@ -304,9 +314,11 @@ template <class Shape, class Score> struct ForwardProducer {
       return;
     }
     barrierExpect(full, Shape::QBytes);
-    for (int i = 0; i < Shape::Groups * Shape::Chunks; i++)
+    for (int i = 0; i < Shape::Groups * Shape::Chunks; i++) {
+      const int part = i / Shape::Chunks;
       loadBox(shared + query.stage * Shape::QBytes + i * Shape::QChunk, qMap, full, i % Shape::Chunks * 64,
-              w.q0 + w.tile.row + i / Shape::Chunks * 64, w.tile.head, w.batch);
+              w.q0 + w.tile.row + (Shape::Heads > 1 ? 0 : part * 64), w.tile.head + (Shape::Heads > 1 ? part : 0), w.batch);
+    }
     query.advance();
   }
   DEVICE void loadK(const Work& w, int j) {
@@ -451,9 +463,10 @@ template <class Shape, class Score> struct ForwardConsumer {
     head = t.head;
     // Warpgroups take turns at the parts of a tile, since a mask gives some of them more to do.
     if (++part == Shape::Groups) part = 0;
-    const int groupRow = t.row + part * 64;
+    if (Shape::Heads > 1) head += part;
+    const int groupRow = t.row + part * (Shape::Heads > 1 ? 0 : 64);
     row = groupRow + thread / 32 * 16 + lane / 4;
-    block = keyTiles<TileK>(mask, t.row, Shape::TileQ);
+    block = keyTiles<TileK>(mask, t.row, Shape::Rows);
     own = keyTiles<TileK>(mask, groupRow, 64);
     if (own.empty()) {
       own.first = own.end = block.end;

@@ -22,9 +22,9 @@ template <class Shape> constexpr int LINES = Shape::TileK / USER_LINE;
 
 // A BackwardRecord of a user's mask. By lists, field 7 is the number of the tile's list, 14 the
 // second line's first key less what lies before it in the tile, and 15 the band's end.
-template <int D, int DV, int TILE>
-struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<BackwardShape<D, DV, TILE, Ours>> {
-  using Options = BackwardRecord<BackwardShape<D, DV, TILE, Ours>>;
+template <int D, int DV, int TILE, int KEYS>
+struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE, KEYS>> : BackwardRecord<BackwardShape<D, DV, TILE, Ours, KEYS>> {
+  using Options = BackwardRecord<BackwardShape<D, DV, TILE, Ours, KEYS>>;
   using Options::TileK, Options::TileQ, Options::at, Options::get;
   DEVICE int order(int m) const { return USER_LISTS ? 0 : Options::order(m); }
 #if USER_LISTS
@@ -32,7 +32,7 @@ struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<Backwa
   DEVICE UserMask mask() const { return {{sq(), sk(), get(6), get(15)}}; }
   DEVICE int list() const { return get(7); }
   // The first key of the tile, as seen from the thread's warpgroup.
-  DEVICE int key() const { return LINES<BackwardShape<D, DV, TILE, SCORE>> == 2 && threadIdx.x >= 256 ? secondKey() : get(9); }
+  DEVICE int key() const { return LINES<BackwardShape<D, DV, TILE, SCORE, KEYS>> == 2 && threadIdx.x >= 256 ? secondKey() : get(9); }
   DEVICE int secondKey() const { return get(14); }
   DEVICE int leads() const { return INT32_MAX; }
 
@@ -70,8 +70,8 @@ struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<Backwa
 #if USER_LISTS
 // BackwardSteps by lists. The bits that are left of a word stay in a register, since a step must
 // not wait for memory.
-template <int D, int DV, int TILE> struct BackwardSteps<BackwardShape<D, DV, TILE, SCORE>> {
-  using Record = BackwardRecord<BackwardShape<D, DV, TILE, SCORE>>;
+template <int D, int DV, int TILE, int KEYS> struct BackwardSteps<BackwardShape<D, DV, TILE, SCORE, KEYS>> {
+  using Record = BackwardRecord<BackwardShape<D, DV, TILE, SCORE, KEYS>>;
   const UserArguments& a;
   Record record;
   int m, head;    // of this step
@@ -129,7 +129,7 @@ template <int D, int DV, int TILE> struct BackwardSteps<BackwardShape<D, DV, TIL
 
 using Score = SCORE;
 
-using Shape = BackwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q, Score>;
+using Shape = BackwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q, Score, TILE_K>;
 static_assert(Shape::TileK == TILE_K && Shape::Threads == BLOCK_THREADS && Shape::SharedBytes == SHARED_BYTES,
               "variants_backward90.go describes another kernel");
 
@@ -166,7 +166,7 @@ template <> struct KeyRows<Shape> {
 };
 #endif
 
-extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
+extern "C" __global__ void __launch_bounds__(Shape::Threads, Shape::Blocks)
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
        const __grid_constant__ CUtensorMap o,
 #ifdef MOD

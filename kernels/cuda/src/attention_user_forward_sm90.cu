@@ -8,7 +8,7 @@
 
 #include "attention_forward_sm90.cuh"
 
-using Shape = ForwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q / 64, TILE_K, STAGES, STAGES_Q, STAGES_BIAS>;
+using Shape = ForwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q / 64 * TILE_HEADS, TILE_K, STAGES, STAGES_Q, STAGES_BIAS, TILE_HEADS>;
 static_assert(Shape::SharedBytes == SHARED_BYTES && Shape::Threads == BLOCK_THREADS, "variants_forward90.go describes another kernel");
 
 using Consumer = ForwardConsumer<Shape, SCORE>;
@@ -36,23 +36,37 @@ DEVICE int lineOf(const UserLists& lists, int head, int sequence, int q0, int ro
 }
 DEVICE UserLists userLists(const AttentionArguments& a) { return {(const UserArguments&)a, a.sq, USER_LINE}; }
 
+// touch brings what lies at p into the multiprocessor's cache, without waiting for it.
+template <class T> DEVICE void touch(const T* p) {
+  uint32_t x;
+  asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(x) : "l"(p));
+}
+
 template <int SIZE> DEVICE Tiles keyTiles(const UserMask& m, int row, int rows) {
   static_assert(SIZE == TILE_K, "lists are of the kernel's own tiles");
   if (row >= m.sq) return {0, 0, 0, 0};
   const UserLists lists = userLists(*m.a);
   const UserList* const l = lists.list(lineOf(lists, m.head, m.s.index, m.s.q0, row));
   const int count = __ldg(&l->count);
-  if (rows == TILE_Q) return {0, (count + CELLS - 1) / CELLS, 0, 0};
+  if (threadIdx.x < 128) {  // whoever reads the list next is in a hurry
+    touch(&l->first);
+    if (count) touch(lists.bits(lineOf(lists, m.head, m.s.index, m.s.q0, row)) + ((__ldg(&l->start) - 1) >> lists.a.shift) / 32);
+  }
+  if (rows > USER_LINE) return {0, (count + CELLS - 1) / CELLS, 0, 0};
   const int4 own = __ldg((const int4*)&l->first);
   // what the last tile lacks is hidden without the mask
   const int cleanEnd = own.w == count ? own.w + CELLS - 1 : own.w;
   return {own.x / CELLS, (own.y + CELLS - 1) / CELLS, (own.z + CELLS - 1) / CELLS, cleanEnd / CELLS};
 }
 
-// cellsAt is where the cells of the key tile in a stage stand.
-DEVICE uint32_t cellsAt(const ForwardBarriers<Shape>& barriers, uint32_t stage) {
-  static_assert(160 + 16 * Shape::StagesBias + 8 * Shape::Stages <= 256, "256 bytes for barriers and cells");
-  return barriers.fullBias(2 * Shape::StagesBias) + 8 * stage;
+// cellsAt is where the cells of a key tile stand: the one that K's or V's ring is at, or some before.
+// Where a ring has one stage there are two places, since V is loaded after the next tile's K. Who
+// loads begins with the other parity than who waits.
+template <bool LOADS> DEVICE uint32_t cellsAt(const ForwardBarriers<Shape>& barriers, const Ring<Shape::Stages>& at, int before = 0) {
+  constexpr int places = Shape::Stages == 1 ? 2 : Shape::Stages;
+  static_assert(160 + 16 * Shape::StagesBias + 8 * places <= 256, "256 bytes for barriers and cells");
+  const uint32_t place = Shape::Stages == 1 ? (at.parity + before + LOADS) % 2 : (at.stage + places - before) % places;
+  return barriers.fullBias(2 * Shape::StagesBias) + 8 * place;
 }
 DEVICE int cellOf(uint32_t at, int n) { return (int)loadShared4(at + 4 * n); }
 
@@ -75,8 +89,8 @@ template <> DEVICE void Producer::loadK(const Work& w, int j) {
   const int line = lineOf(lists, w.tile.head, w.tile.sequence, w.q0, w.tile.row), shift = lists.a.shift;
   const uint32_t* const bits = lists.bits(line);
   const int4 list = __ldg((const int4*)lists.list(line));
-  const uint32_t at = cellsAt(barriers, k.stage);
-  int cell = j == w.keys.end - 1 ? list.y : cellOf(cellsAt(barriers, (k.stage + Shape::Stages - 1) % Shape::Stages), 0);
+  const uint32_t at = cellsAt<true>(barriers, k);
+  int cell = j == w.keys.end - 1 ? list.y : cellOf(cellsAt<true>(barriers, k, 1), 0);
   barrierWait(barriers.emptyK(k.stage), k.parity);
   if (CELLS == 2) {
     const bool exists = 2 * j + 1 < list.x;
@@ -89,13 +103,13 @@ template <> DEVICE void Producer::loadK(const Work& w, int j) {
 }
 template <> DEVICE void Producer::loadV(const Work& w, int j) {
   barrierWait(barriers.emptyV(v.stage), v.parity);
-  loadCells(*this, w, cellsAt(barriers, v.stage), vMap, Shape::VAt + v.stage * Shape::VBytes, Shape::ChunksV, barriers.fullV(v.stage));
+  loadCells(*this, w, cellsAt<true>(barriers, v), vMap, Shape::VAt + v.stage * Shape::VBytes, Shape::ChunksV, barriers.fullV(v.stage));
   v.advance();
 }
 template <> DEVICE void Producer::loadBias(const Work& w, int j) {
   if constexpr (Shape::StagesBias > 0) {
     const int units = biasUnits<Shape>(a), columns = Shape::TileK / max(1, units);
-    const int key = cellOf(cellsAt(barriers, (k.stage + Shape::Stages - 1) % Shape::Stages), 0) * USER_CELL;
+    const int key = cellOf(cellsAt<true>(barriers, k, 1), 0) * USER_CELL;
     for (int i = 0; i < units; i++) {
       const uint32_t full = barriers.fullBias(bias.stage);
       barrierWait(barriers.emptyBias(bias.stage), bias.parity);
@@ -117,7 +131,7 @@ template <> DEVICE void Consumer::startScores() {
     Wgmma<TileK>::template ss<0, 0>(s, moved(queries, i / 4 * Shape::QChunk + i % 4 * 32), moved(keys, i / 4 * Shape::KChunk + i % 4 * 32),
                                     i != 0);
   productCommit();
-  for (int n = 0; n < CELLS; n++) mask.cells[n] = __shfl_sync(~0u, cellOf(cellsAt(barriers, k.stage), n), 0);
+  for (int n = 0; n < CELLS; n++) mask.cells[n] = __shfl_sync(~0u, cellOf(cellsAt<false>(barriers, k), n), 0);
 }
 
 template <> template <int Part> DEVICE void Consumer::hidePart(int) {
@@ -155,7 +169,7 @@ template <> DEVICE void Consumer::clearV() {
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
+extern "C" __global__ void __launch_bounds__(Shape::Threads, Shape::Blocks)
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
 #ifdef MOD
        const __grid_constant__ CUtensorMap bias, const __grid_constant__ UserArguments a) {

@@ -1,5 +1,7 @@
 // Finds what a user's mask shows: see attention_user_lists.cuh. A line's bits are found by a block,
-// and then the lists of a plane's sequence by one block.
+// or by a warp where the mask is a table of blocks, and then the lists of a plane's sequence by one
+// block. What such a table shows is found in each call, which takes less than to see whether the
+// table has changed.
 //
 // Before the lists lies the version of what the mask looks up. Behind them lie, for each line, the
 // bits of cells of which something is visible and of those that are visible as a whole, an order
@@ -34,23 +36,14 @@ struct Finder : UserLists {
   DEVICE int* listed() const { return behind() + 3 * (int64_t)lines + plane * a.sequences + s.index; }
   DEVICE int version() const { return *((const int*)a.lists - 4) + 1; }
 
-  // findBits finds the bits of a line: a warp one after the other, or a thread where the mask goes
-  // by blocks.
+  // findBits finds the bits of a line: a warp one after the other.
   DEVICE void findBits(int line) const {
     __shared__ uint32_t some[MOST_WORDS], all[MOST_WORDS];
     const UserMask mask = UserMask::of(a, s);
     const int top = line * a.line, end = min(top + a.line, rows), size = a.cell << a.shift, lane = threadIdx.x % 32;
     for (int n = threadIdx.x; n < a.words; n += LIST_THREADS) some[n] = all[n] = 0;
     __syncthreads();
-    if constexpr (USER_BLOCK_KEYS > 1) {
-      for (int bit = threadIdx.x; bit * size < columns; bit += LIST_THREADS) {
-        const int to = min((bit + 1) * size, columns);
-        const int visible = a.byKeys ? blocksOf(mask, bit * size, to, top, end) : blocksOf(mask, top, end, bit * size, to);
-        if (visible) atomicOr(some + bit / 32, 1u << bit % 32);
-        if (visible == 2 && bit * size + size <= columns && (!a.byKeys || top + a.line <= rows)) atomicOr(all + bit / 32, 1u << bit % 32);
-      }
-    }
-    for (int bit = USER_BLOCK_KEYS > 1 ? cells : threadIdx.x / 32; bit * size < columns; bit += LIST_WARPS) {
+    for (int bit = threadIdx.x / 32; bit * size < columns; bit += LIST_WARPS) {
       const int from = bit * size;
       if (a.byKeys ? mask.none(from, size, top, a.line) : mask.none(top, a.line, from, size)) continue;
       bool one = false, each = true;
@@ -66,6 +59,19 @@ struct Finder : UserLists {
     }
     __syncthreads();
     for (int n = threadIdx.x; n < a.words; n += LIST_THREADS) seen(line)[n] = some[n], whole(line)[n] = all[n];
+  }
+  // findBlocks finds the bits of a line whose mask is a table of blocks: a warp does.
+  DEVICE void findBlocks(int line) const {
+    const UserMask mask = UserMask::of(a, s);
+    const int top = line * a.line, end = min(top + a.line, rows), size = a.cell << a.shift, lane = threadIdx.x % 32;
+#pragma unroll 4
+    for (int n = 0; n < a.words; n++) {
+      const int from = (32 * n + lane) * size, to = min(from + size, columns);
+      const int visible = from >= columns ? 0 : a.byKeys ? blocksOf(mask, from, to, top, end) : blocksOf(mask, top, end, from, to);
+      const bool complete = from + size <= columns && (!a.byKeys || top + a.line <= rows);
+      const uint32_t some = __ballot_sync(~0u, visible), all = __ballot_sync(~0u, visible == 2 && complete);
+      if (lane == 0) seen(line)[n] = some, whole(line)[n] = all;
+    }
   }
   // blocksOf is 2 where a plane's heads see all pairs from a query and a key up to others, and 0
   // where they see none. Of pairs that a band divides it looks at those beyond the band too.
@@ -93,35 +99,43 @@ struct Finder : UserLists {
     return one + each;
   }
 
-  // eachBit calls f for each bit of a word, with the first of its cells and how many it has.
-  template <class F> DEVICE void eachBit(uint32_t word, int n, F f) const {
-    for (; word; word &= word - 1) {
-      const int bit = __ffs(word) - 1, from = (32 * n + bit) << a.shift;
-      f(bit, from, min(from + (1 << a.shift), cells) - from);
-    }
+  // widen makes [from, to) the clean cells if they are more.
+  static DEVICE void widen(UserList& l, int from, int to) {
+    if (to - from > l.cleanEnd - l.cleanFirst) l.cleanFirst = from, l.cleanEnd = to;
   }
+  // below are the bits before the highest one of `bits`, and that one.
+  static DEVICE uint32_t below(uint32_t bits) { return ~0u >> __clz(bits); }
 
   // listQueries lists the cells of a line's tile.
   DEVICE void listQueries(int line) const {
     const int top = line / a.together * a.together, end = min(top + a.together, own);
     UserList l = {};
     l.beyond = cells;
-    int run = 0;  // where those begin, up to here, that the line sees as a whole
+    int run = 0;  // where those begin that the line sees as a whole
     for (int n = 0; n < a.words; n++) {
       uint32_t all = 0;
       for (int other = top; other < end; other++) all |= seen(other)[n];
       if (line == top) tile(line)[n] = all;
-      const uint32_t mine = seen(line)[n], wholly = whole(line)[n];
-      eachBit(all, n, [&](int bit, int from, int size) {
-        if (mine >> bit & 1) {
-          if (l.end == 0) l.first = l.count;
-          l.end = l.count + size;
-        }
-        l.count += size, l.start = from + size;
-        if (!(wholly >> bit & 1)) run = l.count;
-        else if (l.count - run > l.cleanEnd - l.cleanFirst) l.cleanFirst = run, l.cleanEnd = l.count;
-      });
+      if (!all) continue;
+      const int before = l.count;
+      const auto upTo = [&](uint32_t bits) { return before + (__popc(all & bits) << a.shift); };
+      const uint32_t mine = seen(line)[n];
+      if (mine) {
+        if (l.end == 0) l.first = upTo((mine & -mine) - 1);
+        l.end = upTo(below(mine));
+      }
+      for (uint32_t others = all & ~whole(line)[n]; others; others &= others - 1) {
+        const uint32_t bit = others & -others;
+        widen(l, run, upTo(bit - 1));
+        run = upTo(below(bit));
+      }
+      l.count = upTo(~0u), l.start = (32 * n + 32 - __clz(all)) << a.shift;
     }
+    widen(l, run, l.count);
+    const int missing = max(0, l.start - cells);  // the last bit may have fewer cells
+    if (l.end == l.count) l.end -= missing;
+    if (l.cleanEnd == l.count) l.cleanEnd = max(l.cleanFirst, l.cleanEnd - missing);
+    l.start -= missing, l.count -= missing;
     *of(line) = l;
   }
 
@@ -157,13 +171,20 @@ struct Finder : UserLists {
       const bool two = y < own;
       const uint32_t some = seen(x)[n] | (two ? seen(y)[n] : 0), all = whole(x)[n] & (two ? whole(y)[n] : 0);
       tile(at)[n] = some;
-      eachBit(some, n, [&](int bit, int from, int size) {
-        if (l.count == 0) l.first = from;
-        l.count += size, l.end = from + size;
-        if (!(all >> bit & 1)) run = l.end;
-        else if (l.end - run > l.cleanEnd - l.cleanFirst) l.cleanFirst = run, l.cleanEnd = l.end;
-      });
+      if (!some) continue;
+      const auto endOf = [&](uint32_t bits) { return (32 * n + 32 - __clz(bits)) << a.shift; };
+      if (l.count == 0) l.first = (32 * n + __ffs(some) - 1) << a.shift;
+      for (uint32_t others = some & ~all; others; others &= others - 1) {
+        const uint32_t bit = others & -others, before = some & (bit - 1);
+        widen(l, run, before ? endOf(before) : l.end);
+        run = endOf(bit);
+      }
+      l.count += __popc(some) << a.shift, l.end = endOf(some);
     }
+    widen(l, run, l.end);
+    const int missing = max(0, l.end - cells);
+    if (l.cleanEnd == l.end) l.cleanEnd = max(l.cleanFirst, l.cleanEnd - missing);
+    l.end -= missing, l.count -= missing;
     *of(at) = l;
   }
 };
@@ -171,6 +192,16 @@ struct Finder : UserLists {
 extern "C" __global__ void __launch_bounds__(LIST_THREADS) KERNEL(const __grid_constant__ UserArguments a) {
   static_assert(sizeof a == ARGUMENT_BYTES, "attention_score.go has other arguments");
   const Finder f(a, blockIdx.y, blockIdx.z);
+  if constexpr (USER_BLOCK_KEYS > 1) {
+    // a warp has a line of keys, or the lines of a tile of queries, which it lists at once
+    const int warp = blockIdx.x * LIST_WARPS + threadIdx.x / 32, together = a.byKeys ? 1 : a.together;
+    const int top = warp * together, end = min(top + together, f.own);
+    for (int line = top; line < end; line++) f.findBlocks(line);
+    __syncwarp();
+    const int mine = top + threadIdx.x % 32;
+    if (!a.byKeys && mine < end) f.listQueries(mine);
+    return;
+  }
   const int line = blockIdx.x, version = f.version();
   if (line >= f.own || *f.found(line) == version) return;
   __syncthreads();
@@ -181,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS) KERNEL(const __grid_c
 extern "C" __global__ void __launch_bounds__(256) attention_lists(const __grid_constant__ UserArguments a) {
   const Finder f(a, blockIdx.x, blockIdx.y);
   const int version = f.version(), lines = f.own;
-  if (*f.listed() == version) return;
+  if (USER_BLOCK_KEYS == 1 && *f.listed() == version) return;
   __syncthreads();
   if (a.byKeys) {
     __shared__ int most;

@@ -127,7 +127,16 @@ var (
 // share of them, other ones for each batch item and head. With another mask, both need to show a
 // pair.
 func ListedBlocks(queries, keys int, share float64, other func(score.Pair) score.Cond) Option {
-	name := fmt.Sprintf("listed(%d,%d,%g)", queries, keys, share)
+	return listedBlocks("listed", queries, keys, share, other, func(p score.Pair) score.Expr { return p.Head })
+}
+
+// ListedBlocksByKeyHead is ListedBlocks where heads that share keys share lists.
+func ListedBlocksByKeyHead(queries, keys int, share float64, other func(score.Pair) score.Cond) Option {
+	return listedBlocks("listed-by-key-head", queries, keys, share, other, func(p score.Pair) score.Expr { return p.KeyHead })
+}
+
+func listedBlocks(name string, queries, keys int, share float64, other func(score.Pair) score.Cond, head func(score.Pair) score.Expr) Option {
+	name = fmt.Sprintf("%s(%d,%d,%g)", name, queries, keys, share)
 	return Option{name, func(o *settings) {
 		blocks := func(n, size int) int { return max(1, (n+size-1)/size) }
 		at := o.numbered(table{name, func(s sizes) []int { return []int{s.batch, s.heads, blocks(s.sq, queries), blocks(s.sk, keys)} }, func(random *rand.Rand, n int) []int32 {
@@ -140,7 +149,7 @@ func ListedBlocks(queries, keys int, share float64, other func(score.Pair) score
 			return list
 		}})
 		o.mask = func(p score.Pair, tables []*score.Table) score.Cond {
-			c := score.Lookup(tables[at], p.Batch, p.Head, p.Query.Div(queries), p.Key.Div(keys)).Equal(1)
+			c := score.Lookup(tables[at], p.Batch, head(p), p.Query.Div(queries), p.Key.Div(keys)).Equal(1)
 			if other != nil {
 				c = c.And(other(p))
 			}
