@@ -98,8 +98,10 @@ func TestRank(t *testing.T) {
 	}
 	what := training{model: nn.GPTConfig{Vocab: 67, Context: 128, Layers: 4, Heads: 4, Dim: 256}, rows: 8, noise: 8}
 	if c.Large != "" { // on as many tokens a GPU, however many share a batch
-		what = ranksModels[c.Large]
-		what.rows *= max(1, c.Mesh[0])
+		large := ranksModels[c.Large]
+		if what = large.training; large.only == "" {
+			what.rows *= max(1, c.Mesh[0])
+		}
 	}
 	if c.Packed {
 		what.rows, what.model.Context = 1, 320
@@ -462,10 +464,32 @@ func lie(t *testing.T, address string) net.Conn {
 }
 
 // ranksModels are what BenchmarkRanks trains, on so many tokens a GPU.
-var ranksModels = map[string]training{
-	"GPT2-124M": gpt(12, 12, 768, 1024, 32),
-	"GPT2-350M": gpt(24, 16, 1024, 1024, 16),
-	"Llama-1B":  llama1B,
+var ranksModels = map[string]ranksModel{
+	"GPT2-124M":           {training: gpt(12, 12, 768, 1024, 32)},
+	"GPT2-350M":           {training: gpt(24, 16, 1024, 1024, 16)},
+	"Llama-1B":            {training: llama1B},
+	"Llama-8B":            {llama8B(), "weights"},
+	"GPT2-124M-1M-tokens": {ofOneSequence(gpt(12, 12, 768, 1<<20, 1)), "sequences"},
+}
+
+// ranksModel is a training, and what alone the ranks share of one that is too large for a GPU.
+type ranksModel struct {
+	training
+	only string // empty for all
+}
+
+// llama8B has the shape of Llama 3's smallest.
+func llama8B() training {
+	return training{rows: 1, model: nn.GPTConfig{Vocab: 128256, Context: 4096}, compute: ops.BFloat16, llama: &nn.LlamaConfig{
+		Vocab: 128256, Context: 4096, Layers: 32, Heads: 32, KVHeads: 8, Dim: 4096, Hidden: 14336,
+		Block: func(_ int, b *nn.BlockConfig) { b.Init, b.ProjInit = cheap, cheap },
+	}}
+}
+
+// ofOneSequence is a training whose blocks keep nothing but their input.
+func ofOneSequence(c training) training {
+	c.model.Recompute = true
+	return c
 }
 
 // BenchmarkRanks is the rate of models on 1, 2, 4 and 8 GPUs, as far as the machine has them: each
@@ -482,10 +506,16 @@ func BenchmarkRanks(b *testing.B) {
 func benchmarkRanks(b *testing.B, model string) {
 	what, alone := ranksModels[model], 0.0
 	steps := 60
-	if what.llama != nil {
+	switch {
+	case what.only == "sequences":
+		steps = 3
+	case what.llama != nil:
 		steps = 16
 	}
 	tokens := float64(what.rows * what.model.Context)
+	if what.only == "sequences" {
+		tokens /= float64(ops.Devices())
+	}
 	measure := func(name string, gpus int, c rankTraining) {
 		b.Run(fmt.Sprintf("%d-%s", gpus, name), func(b *testing.B) {
 			c.Large, c.Steps = model, steps
@@ -514,6 +544,14 @@ func benchmarkRanks(b *testing.B, model string) {
 			}
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+	switch what.only {
+	case "weights":
+		measure(what.only, ops.Devices(), rankTraining{Weights: true})
+		return
+	case "sequences":
+		measure(what.only, ops.Devices(), rankTraining{Mesh: [2]int{ops.Devices(), 0}})
+		return
 	}
 	measure("alone", min(8, ops.Devices()), rankTraining{Alone: true})
 	for _, gpus := range []int{2, 4, 8} {
