@@ -43,6 +43,10 @@ func (d *Device) matMulWithEpilogue(m *kernels.MatMul, out kernels.MatMulOutputs
 	case kernels.TimesSlope:
 		queued, err = d.matMulSloped(m, sloping{activation: e.Activation, z: e.Z}, out)
 	case kernels.GateGradient:
+		if m.Precision == kernels.PrecisionFloat8 {
+			queued, err = d.gateGradientFloat8(m, e, out)
+			break
+		}
 		queued, err = d.matMulSloped(m, sloping{activation: kernels.SiLU, z: e.Z, up: e.Up, dUp: e.DUp}, out)
 	default:
 		if !out.ColumnSums.IsSet() {

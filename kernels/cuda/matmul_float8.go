@@ -237,6 +237,80 @@ func (d *Device) roundColumns(dtype kernels.DType, v view, to kernels.Float8Side
 	return c.columns()
 }
 
+// gating is Gating in src/float8.cu.
+type gating struct {
+	casting
+	up, dy                   readable
+	made                     writable
+	upSide, dySide, madeSide int64
+}
+
+// swigluFloat8 computes silu(gate)·up, or with dy its gradients side by side, and rounds that, in
+// one pass where there is a kernel for it: one of 16-bit matrices whose rows are aligned.
+func (d *Device) swigluFloat8(gate, up, dy, made kernels.Tensor, r kernels.Float8Rounding) (done bool, err error) {
+	g := &gating{}
+	entry, least, columns := "float8_swiglu_", 1, gate.Shape[1]
+	if dy.IsSet() {
+		entry, least = "float8_swiglu_backward_", 2 // a piece of either gradient
+	}
+	if made.DType == kernels.F32 || !r.Rows.IsSet() || r.Knows || columns%16 != 0 || made.Elements() == 0 || max(made.Shape[0], made.Shape[1]) > math.MaxInt32 {
+		return false, nil
+	}
+	aligned := func(t kernels.Tensor) bool {
+		return !t.IsSet() || read(t)%accessBytes == 0 && (t.Shape[0] == 1 || t.Strides[0]*t.DType.Size()%accessBytes == 0)
+	}
+	if !aligned(gate) || !aligned(up) || !aligned(dy) || !aligned(made) {
+		return false, nil
+	}
+	rows := view{
+		data: address(read(gate)), firsts: int32(made.Shape[0]), seconds: int32(made.Shape[1]),
+		first: int64(made.Strides[0]), second: 1, element: elementOf(made.DType),
+	}
+	c := newCast(d, made.DType, rows, 1)
+	shape, ok := c.piecesOf(entry, least, 2)
+	if !ok {
+		return false, nil
+	}
+	c.side, c.to, c.most = int64(gate.Strides[0]), written(r.Rows.Numbers).Address(), written(r.Rows.Most).Address()
+	if r.Columns.Most.IsSet() {
+		c.across = written(r.Columns.Most).Address()
+		if err := d.zero(c.across, made.Shape[1]*4); err != nil {
+			return true, err
+		}
+	}
+	g.casting, g.up, g.upSide, g.made, g.madeSide = *c.casting, read(up), int64(up.Strides[0]), written(made), int64(made.Strides[0])
+	if dy.IsSet() {
+		g.dy, g.dySide = read(dy), int64(dy.Strides[0])
+	}
+	if err := d.launch(shape, nil, unsafe.Pointer(g)); err != nil || !r.Columns.IsSet() {
+		return true, err
+	}
+	rows.data = address(read(made))
+	return true, d.roundColumns(made.DType, rows, r.Columns, true)
+}
+
+// gateGradientFloat8 computes a product of operands of 8 bits, the gradients of the gate behind it,
+// and what those are rounded to.
+func (d *Device) gateGradientFloat8(m *kernels.MatMul, e kernels.GateGradient, out kernels.MatMulOutputs) (queued bool, err error) {
+	both, ok := kernels.SideBySide(out.C, e.DUp)
+	if !ok || !e.Rounding.IsSet() || len(m.Plus) > 0 || out.ColumnSums.IsSet() {
+		return false, nil
+	}
+	plain := *m
+	plain.Epilogue = nil
+	if err := d.MatMul(&plain, kernels.MatMulOutputs{C: out.C}); err != nil {
+		return true, err
+	}
+	done, err := d.swigluFloat8(e.Z, e.Up, out.C, both, e.Rounding)
+	if done || err != nil {
+		return true, err
+	}
+	if err := d.SwiGLUBackward(e.Z, e.Up, out.C, out.C, e.DUp); err != nil {
+		return true, err
+	}
+	return true, d.RoundFloat8(both, e.Rounding)
+}
+
 // alignedRows is a matrix whose rows begin at multiples of 16 bytes: the given one, without a
 // block, or a copy in one that the caller frees.
 func (d *Device) alignedRows(x kernels.Tensor) (kernels.Tensor, *driver.Block, error) {
@@ -281,6 +355,12 @@ func (d *Device) gateFloat8(m *kernels.MatMul, e kernels.Gate, out kernels.MatMu
 	p.axes = []batchAxis{{size: 2, strides: [4]int64{1: factors, 2: products}}}
 	if err := p.run(); err != nil {
 		return true, err
+	}
+	if e.Rounding.IsSet() {
+		done, err := d.swigluFloat8(e.Pre, e.Up, kernels.Tensor{}, out.C, e.Rounding)
+		if done || err != nil {
+			return true, err
+		}
 	}
 	if err := d.SwiGLU(e.Pre, e.Up, out.C); err != nil || !e.Rounding.IsSet() {
 		return true, err

@@ -1,15 +1,7 @@
 // Activations and their derivatives, SwiGLU, and the soft cap. kernels/activation.go and
 // kernels/softcap.go have the equations.
 #include "elementwise.cuh"
-
-// Numbers that are rounded to 16 bits take the exponential and the quotient of the special function
-// unit.
-template <bool exact> __device__ __forceinline__ float sigmoid(float x) {
-  return exact ? 1 / (1 + expf(-x)) : __fdividef(1, 1 + __expf(-x));
-}
-
-// complement is 1 − σ(x), of which s is σ(x).
-template <bool exact> __device__ __forceinline__ float complement(float x, float s) { return exact ? sigmoid<exact>(-x) : 1 - s; }
+#include "silu.cuh"
 
 enum Activation : int32_t { NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid, Tanh };
 
@@ -84,7 +76,7 @@ template <class T, int act> __device__ __forceinline__ void backward(const Eleme
 }
 
 template <class T> __device__ __forceinline__ void swiglu(const Elementwise& e) {
-  ofPairs<T, T>(e, [](float& gate, float up) { gate = up * activate<SiLU, sizeof(T) == 4>(gate); });
+  ofPairs<T, T>(e, [](float& gate, float up) { gate = swigluOf<sizeof(T) == 4>(gate, up); });
 }
 
 // swigluBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
@@ -95,12 +87,7 @@ template <class T> __device__ __forceinline__ void swigluBackward(const Elementw
     load<n>((const T*)e.data[3] + at[3], up);
     load<n>((const T*)e.data[4] + at[4], dy);
 #pragma unroll
-    for (int i = 0; i < n; i++) {
-      constexpr bool exact = sizeof(T) == 4;
-      const float s = sigmoid<exact>(gate[i]), silu = gate[i] * s;
-      up[i] *= dy[i] * (s + silu * complement<exact>(gate[i], s));
-      gate[i] = dy[i] * silu;
-    }
+    for (int i = 0; i < n; i++) swigluGradients<sizeof(T) == 4>(gate[i], up[i], dy[i]);
     const auto dGate = storing<n>((T*)e.data[0] + at[0], up);
     const auto dUp = storing<n>((T*)e.data[1] + at[1], gate);
     return [=] { dGate(), dUp(); };

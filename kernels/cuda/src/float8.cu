@@ -9,6 +9,7 @@
 // at multiples of 16 bytes. Compile with -DELEMENT=float, __nv_bfloat16 or __half.
 #include "elements.cuh"
 #include "float8.cuh"
+#include "silu.cuh"
 
 // Casting is the host's casting in matmul_float8.go.
 struct Casting {
@@ -142,6 +143,51 @@ __device__ __forceinline__ uint32_t bitsOf(int raised) {
 // thread before it, from beginOf up to endOf.
 constexpr int MOST = 512;
 
+// Held is a piece as words: pieces of 16-bit elements are taken apart as soon as they have come.
+using Held = uint4;
+
+__device__ __forceinline__ Held held(const ELEMENT* from, bool there) {
+  Held h = make_uint4(0, 0, 0, 0);
+  if (there) h = *(const Held*)from;
+  return h;
+}
+__device__ __forceinline__ uint32_t wordOf(const Held& h, int w) { return w == 0 ? h.x : w == 1 ? h.y : w == 2 ? h.z : h.w; }
+__device__ __forceinline__ void floatsOf(const Held& h, float (&x)[EACH]) {
+#pragma unroll
+  for (int w = 0; w < WORDS; w++) {
+    const uint32_t word = wordOf(h, w);
+    if constexpr (WIDE) {
+      x[w] = __uint_as_float(word);
+    } else if constexpr (std::is_same_v<ELEMENT, __half>) {
+      x[2 * w] = __half2float(__ushort_as_half(word & 0xffff)), x[2 * w + 1] = __half2float(__ushort_as_half(word >> 16));
+    } else {
+      x[2 * w] = __uint_as_float(word << 16), x[2 * w + 1] = __uint_as_float(word & 0xffff0000);
+    }
+  }
+}
+__device__ __forceinline__ Held rounded(const float (&x)[EACH]) {
+  uint32_t words[WORDS];
+#pragma unroll
+  for (int w = 0; w < WORDS; w++) {
+    if constexpr (WIDE) {
+      words[w] = __float_as_uint(x[w]);
+    } else {
+      const ELEMENT low = fromFloat<ELEMENT>(x[2 * w]), high = fromFloat<ELEMENT>(x[2 * w + 1]);
+      words[w] = *(const uint16_t*)&low | (uint32_t)*(const uint16_t*)&high << 16;
+    }
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+__device__ __forceinline__ void put(uint8_t* to, const Held& h, float up) {
+  float x[EACH];
+  floatsOf(h, x);
+  uint32_t y[EACH / 4];
+#pragma unroll
+  for (int i = 0; i < EACH; i += 4) y[i / 4] = roundedToFloat8(x[i], x[i + 1], up) | roundedToFloat8(x[i + 2], x[i + 3], up) << 16;
+  if constexpr (EACH == 8) *(uint2*)to = make_uint2(y[0], y[1]);
+  else *(uint32_t*)to = y[0];
+}
+
 template <int PIECES, template <int> class Source, class Arguments> __device__ __forceinline__ void castRows(const Arguments& c) {
   using From = Source<PIECES>;
   constexpr int SIDES = PIECES < From::TOGETHER ? From::TOGETHER / PIECES : 1;
@@ -166,7 +212,7 @@ template <int PIECES, template <int> class Source, class Arguments> __device__ _
   for (int turn = 0; side >= 0; turn ^= 1) {
     const int after = side - (int)gridDim.x * SIDES;
     if constexpr (!AHEAD) bring(side);
-    Raw now[SIDES][PIECES];
+    Held now[SIDES][PIECES];
 #pragma unroll
     for (int s = 0; s < SIDES; s++) next[s].make(c, side + s, side + s < c.sides, now[s]);
     if constexpr (AHEAD) bring(after);
@@ -178,7 +224,7 @@ template <int PIECES, template <int> class Source, class Arguments> __device__ _
       for (int n = 0; n < PIECES; n++) {
 #pragma unroll
         for (int w = 0; w < WORDS; w++) {
-          const uint32_t word = raised(((const uint32_t*)&now[s][n])[w]);
+          const uint32_t word = raised(wordOf(now[s][n], w));
           across[n][w] = larger(across[n][w], word), own = larger(own, word);
         }
       }
@@ -227,18 +273,18 @@ template <int PIECES, template <int> class Source, class Arguments> __device__ _
 template <int PIECES> struct AsTheyLie {
   static constexpr int TOGETHER = 4;  // pieces of a thread, of several sides
   static constexpr bool AHEAD = PIECES < 8;
-  Raw raw[PIECES];
+  Held own[PIECES];
 
   static __device__ __forceinline__ int beginOf(const Casting&, int n) { return n * blockDim.x * EACH; }
   static __device__ __forceinline__ int placeOf(const Casting& c, int n) { return beginOf(c, n) + threadIdx.x * EACH; }
   static __device__ __forceinline__ int endOf(const Casting& c, int) { return c.depths; }
   __device__ __forceinline__ void bring(const Casting& c, int side, bool there) {
 #pragma unroll
-    for (int n = 0; n < PIECES; n++) raw[n] = there && placeOf(c, n) < c.depths ? *(const Raw*)(c.from + side * c.side + placeOf(c, n)) : Raw{};
+    for (int n = 0; n < PIECES; n++) own[n] = held(c.from + side * c.side + placeOf(c, n), there && placeOf(c, n) < c.depths);
   }
-  __device__ __forceinline__ void make(const Casting&, int, bool, Raw (&to)[PIECES]) const {
+  __device__ __forceinline__ void make(const Casting&, int, bool, Held (&to)[PIECES]) const {
 #pragma unroll
-    for (int n = 0; n < PIECES; n++) to[n] = raw[n];
+    for (int n = 0; n < PIECES; n++) to[n] = own[n];
   }
 };
 
@@ -254,6 +300,99 @@ CAST_ROWS(1, 384)
 CAST_ROWS(2, 384)
 CAST_ROWS(4, 352)
 CAST_ROWS(8, MOST)
+
+// ---- sides that SwiGLU makes
+
+// Gating is the host's gating in matmul_float8.go. Rows have a multiple of 16 elements.
+struct Gating : Casting {  // from is gate, and side how far its rows lie apart
+  const ELEMENT *up, *dy;
+  ELEMENT* made;  // (sides, depths): silu(gate)·up, or the gradients of gate and up side by side
+  int64_t upSide, dySide, madeSide;
+};
+
+// Gated is silu(gate)·up.
+template <int PIECES> struct Gated {
+  static constexpr int TOGETHER = 2;
+  static constexpr bool AHEAD = PIECES < 4;
+  Held gate[PIECES], up[PIECES];
+
+  static __device__ __forceinline__ int beginOf(const Gating&, int n) { return n * blockDim.x * EACH; }
+  static __device__ __forceinline__ int placeOf(const Gating& c, int n) { return beginOf(c, n) + threadIdx.x * EACH; }
+  static __device__ __forceinline__ int endOf(const Gating& c, int) { return c.depths; }
+  __device__ __forceinline__ void bring(const Gating& c, int side, bool there) {
+#pragma unroll
+    for (int n = 0; n < PIECES; n++) {
+      const int at = placeOf(c, n);
+      const bool is = there && at < c.depths;
+      gate[n] = held(c.from + side * c.side + at, is);
+      up[n] = held(c.up + side * c.upSide + at, is);
+    }
+  }
+  __device__ __forceinline__ void make(const Gating& c, int side, bool there, Held (&to)[PIECES]) const {
+#pragma unroll
+    for (int n = 0; n < PIECES; n++) {
+      float g[EACH], u[EACH];
+      floatsOf(gate[n], g), floatsOf(up[n], u);
+#pragma unroll
+      for (int i = 0; i < EACH; i++) g[i] = swigluOf<WIDE>(g[i], u[i]);
+      to[n] = rounded(g);
+      if (there && placeOf(c, n) < c.depths) *(Held*)(c.made + side * c.madeSide + placeOf(c, n)) = to[n];
+    }
+  }
+};
+
+// GateGradients is the gradients of gate and up side by side: the first half of a thread's pieces,
+// and the second. dy may lie where the former do.
+template <int PIECES> struct GateGradients {
+  static constexpr int HALF = PIECES / 2, TOGETHER = 2;
+  static constexpr bool AHEAD = PIECES < 4;
+  Held gate[HALF], up[HALF], dy[HALF];
+
+  static __device__ __forceinline__ int beginOf(const Gating& c, int n) { return n % HALF * blockDim.x * EACH + (n < HALF ? 0 : c.depths / 2); }
+  static __device__ __forceinline__ int placeOf(const Gating& c, int n) {
+    const int at = beginOf(c, n) + threadIdx.x * EACH;
+    return at < endOf(c, n) ? at : c.padded;
+  }
+  static __device__ __forceinline__ int endOf(const Gating& c, int n) { return n < HALF ? c.depths / 2 : c.depths; }
+  __device__ __forceinline__ void bring(const Gating& c, int side, bool there) {
+#pragma unroll
+    for (int n = 0; n < HALF; n++) {
+      const int at = placeOf(c, n);
+      const bool is = there && at < c.depths / 2;
+      gate[n] = held(c.from + side * c.side + at, is);
+      up[n] = held(c.up + side * c.upSide + at, is);
+      dy[n] = held(c.dy + side * c.dySide + at, is);
+    }
+  }
+  __device__ __forceinline__ void make(const Gating& c, int side, bool there, Held (&to)[PIECES]) const {
+#pragma unroll
+    for (int n = 0; n < HALF; n++) {
+      float g[EACH], u[EACH], d[EACH];
+      floatsOf(gate[n], g), floatsOf(up[n], u), floatsOf(dy[n], d);
+#pragma unroll
+      for (int i = 0; i < EACH; i++) swigluGradients<WIDE>(g[i], u[i], d[i]);
+      to[n] = rounded(u), to[HALF + n] = rounded(g);
+      const int at = placeOf(c, n);
+      if (there && at < c.depths / 2) {
+        ELEMENT* made = c.made + side * c.madeSide + at;
+        *(Held*)made = to[n], *(Held*)(made + c.depths / 2) = to[HALF + n];
+      }
+    }
+  }
+};
+
+#define CAST_GATED(pieces, threads) \
+  extern "C" __global__ void REGISTERS_##pieces(threads) float8_swiglu_##pieces(const __grid_constant__ Gating c) { castRows<pieces, Gated>(c); }
+CAST_GATED(1, 384)
+CAST_GATED(2, 384)
+CAST_GATED(4, 352)
+CAST_GATED(8, MOST)
+
+#define CAST_GRADIENTS(pieces, threads) \
+  extern "C" __global__ void REGISTERS_##pieces(threads) float8_swiglu_backward_##pieces(const __grid_constant__ Gating c) { castRows<pieces, GateGradients>(c); }
+CAST_GRADIENTS(2, 384)
+CAST_GRADIENTS(4, 352)
+CAST_GRADIENTS(8, MOST)
 
 // ---- sides that are contiguous
 
@@ -305,16 +444,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) float8_columns(const __gri
   const int sides = min(SIDES, c.sides - (int)blockIdx.x * SIDES), first = blockIdx.y * DEPTHS;
   const int mine = threadIdx.x % ACROSS * EACH;
   const ELEMENT* from = itemOf(c, blockIdx.z) + blockIdx.x * SIDES + mine;
-  Raw r[TURNS][4];
+  Held r[TURNS][4];
 #pragma unroll
   for (int turn = 0; turn < TURNS; turn++) {
     const int p = first + 4 * (turn * DOWN + threadIdx.x / ACROSS);
-    if (mine + EACH <= sides) {
 #pragma unroll
-      for (int n = 0; n < 4; n++) r[turn][n] = p + n < c.depths ? *(const Raw*)(from + (p + n) * c.depth) : Raw{};
-    } else {
+    for (int n = 0; n < 4; n++) r[turn][n] = held(from + (p + n) * c.depth, mine + EACH <= sides && p + n < c.depths);
+    if (mine < sides && mine + EACH > sides) {
 #pragma unroll
-      for (int n = 0; n < 4; n++) r[turn][n] = loadUpTo(from + (p + n) * c.depth, p + n < c.depths ? sides - mine : 0);
+      for (int n = 0; n < 4; n++) {
+        if (p + n >= c.depths) continue;
+        const Raw some = loadUpTo(from + (p + n) * c.depth, sides - mine);
+        r[turn][n] = *(const Held*)&some;
+      }
     }
   }
   // Scales come while the elements do.
@@ -322,9 +464,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) float8_columns(const __gri
   __syncthreads();
 #pragma unroll
   for (int turn = 0; turn < TURNS; turn++) {
+    float x[4][EACH];
+#pragma unroll
+    for (int n = 0; n < 4; n++) floatsOf(r[turn][n], x[n]);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-      const auto two = [&](int n) { return roundedToFloat8(asFloat(r[turn][n].x[i]), asFloat(r[turn][n + 1].x[i]), ups[mine + i]); };
+      const auto two = [&](int n) { return roundedToFloat8(x[n][i], x[n + 1][i], ups[mine + i]); };
       tile[mine + i][turn * DOWN + threadIdx.x / ACROSS] = two(0) | two(2) << 16;
     }
   }
