@@ -1,11 +1,13 @@
 package train
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/tensor"
 )
 
@@ -140,6 +142,32 @@ func TestErrorsOfQueuedSteps(t *testing.T) {
 	for i, want := range []string{skips, "", rate, rate} {
 		if _, err := list[i].Report(); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("the error of queued step %d is %v, it needs to be %q", i, err, want)
+		}
+	}
+}
+
+// fixedNumber is a device's number.
+type fixedNumber float64
+
+func (n fixedNumber) Float64() (float64, error) { return float64(n), nil }
+
+// A step that a device has abandoned counts neither as made nor as skipped.
+func TestAbandonedStep(t *testing.T) {
+	p := newProblem(t, tensor.Float32, []string{"first"}, []int{5})
+	opt, err := NewStepper(p.parameters, AdamW{}, Options{Schedule: ConstantRate(0.1), MaxSkips: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, verdict := range []float64{kernels.StepMade, kernels.StepAbandoned} {
+		set(p.gradients[0], wave(1, 0))
+		p.run(t)
+		r, err := opt.Queue()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.verdict = fixedNumber(verdict)
+		if _, err = r.Report(); errors.Is(err, errAbandoned) != (verdict == kernels.StepAbandoned) || opt.step != 1 || opt.Skipped() != 0 {
+			t.Errorf("verdict %v: the error is %v, %d steps are made and %d skipped, they need to be 1 and 0", verdict, err, opt.step, opt.Skipped())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -260,6 +261,9 @@ func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
 	}
 	s.Metrics = figures(l.training.outputs.Metrics, q.sums.means, scalarMetric)
 	s.Report, err = q.report.Report()
+	if cause := l.ranks.Err(); errors.Is(err, errAbandoned) && cause != nil {
+		err = cause // it names the rank
+	}
 	return s, err
 }
 
