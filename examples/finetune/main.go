@@ -131,7 +131,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		if err := drawLosses(s.out); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "Stopped after step %d. To go on: go run ./examples/finetune -resume -out %s\n", end.Done, s.out)
+		fmt.Fprintf(out, "Stopped after step %d. To go on: go run ./examples/finetune -resume -out %s\n", end.Done, cli.Word(s.out))
 		return nil
 	}
 	return finish(ctx, s, model, corpus, out)
@@ -140,7 +140,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 // sayGoOn says how a run goes on whose files could not be written.
 func (s settings) sayGoOn(err error, out io.Writer) {
 	if cli.IsOfFiles(err) && s.hasCheckpoints() {
-		fmt.Fprintf(out, "When that is mended, to go on from the newest checkpoint: go run ./examples/finetune -resume -out %s\n", s.out)
+		fmt.Fprintf(out, "When that is mended, to go on from the newest checkpoint: go run ./examples/finetune -resume -out %s\n", cli.Word(s.out))
 	}
 }
 

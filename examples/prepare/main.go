@@ -132,7 +132,7 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	fmt.Fprintf(out, "%d documents are %d tokens in %d files to train on and %d to validate on, in %s. Each ends with token %d.\n",
 		result.Documents, result.Tokens, len(result.Train), len(result.Validation), o.Folder, last)
 	if len(result.Validation) > 0 {
-		fmt.Fprintf(out, "To train on them: go run ./examples/transformer -data %s\n", o.Folder)
+		fmt.Fprintf(out, "To train on them: go run ./examples/transformer -data %s\n", cli.Word(o.Folder))
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func (r *run) sayNext(steps int, wrote bool) {
 		{"for transformers", r.command("-export FOLDER")},
 		{"the losses", r.file("loss.png")},
 		{"every number", r.file("log.jsonl")},
-		{"in TensorBoard", "tensorboard --logdir " + r.file("tensorboard")},
+		{"in TensorBoard", "tensorboard --logdir " + cli.Word(r.file("tensorboard"))},
 	}
 	if wrote {
 		lines = append(lines, [2]string{"the text above", r.file("sample.txt")})
@@ -142,7 +142,7 @@ func say(format string, values ...any) {
 // command is this program with flags for this run. The newest one needs no -out.
 func (r *run) command(flags string) string {
 	if r.folder != newestRun() {
-		flags += " -out " + r.folder
+		flags += " -out " + cli.Word(r.folder)
 	}
 	return "go run ./examples/transformer " + flags
 }

@@ -158,3 +158,14 @@ func TestColumns(t *testing.T) {
 		}
 	}
 }
+
+// What is shown as a word of a command is one to a shell.
+func TestWord(t *testing.T) {
+	for text, want := range map[string]string{
+		"runs/first": "runs/first", "": "''", "my run": "'my run'", "it's": `'it'\''s'`, "a;b": "'a;b'", "v[1]": "'v[1]'", "läufe": "läufe", "$HOME": "'$HOME'",
+	} {
+		if got := Word(text); got != want {
+			t.Errorf("Word(%q) is %s, it needs to be %s", text, got, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -96,6 +97,17 @@ func continued(command string, columns int) string {
 		out, at = out+" -"+part, at+n
 	}
 	return out
+}
+
+// Word is a text as a shell takes it for one word of a command.
+func Word(text string) string {
+	special := func(c rune) bool {
+		return !strings.ContainsRune("_-+=:,./@%", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	}
+	if text != "" && strings.IndexFunc(text, special) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // fitted wraps the lines of help where a terminal is narrower. A line's indentation is that of what
