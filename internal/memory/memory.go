@@ -3,9 +3,14 @@
 // be filled.
 package memory
 
+import "sync"
+
 // Total is the machine's memory in bytes, or what this process may have of it where its control
-// groups limit that, as those of containers do; known is false where the system does not tell.
-func Total() (bytes uint64, known bool) { return total() }
+// groups limit that, as those of containers do; known is false where the system does not tell. It
+// asks the system once.
+func Total() (bytes uint64, known bool) { return once() }
+
+var once = sync.OnceValues(total)
 
 // Populate has the system give out the memory of data, all of which is about to be written, at once
 // to all processors and in large pages where it has them: each page that is given out as it is

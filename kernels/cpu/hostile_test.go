@@ -162,6 +162,13 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 		return []any{&kernels.MatMul{A: m.tensor(of, 3, 4, 5), B: m.tensor(of, 5, 6), Bias: m.tensor(of, 6), Epilogue: epilogue},
 			kernels.MatMulOutputs{C: m.tensor(of, 3, 4, 6)}}
 	},
+	"RoundFloat8": func(m *memory, of kernels.DType) []any {
+		alloc := func(dtype kernels.DType, shape ...int) (kernels.Tensor, error) { return m.tensor(dtype, shape...), nil }
+		x, r := m.tensor(of, 3, 4), kernels.Float8Rounding{}
+		r.Rows, _ = kernels.NewFloat8Sides(3, 4, alloc)
+		r.Columns, _ = kernels.NewFloat8Sides(4, 3, alloc)
+		return []any{x, r}
+	},
 	"SumRows":  func(m *memory, of kernels.DType) []any { return []any{m.tensor(of, 3, 4), m.tensor(of, 4), false} },
 	"Activate": func(m *memory, of kernels.DType) []any { return append([]any{kernels.GELUTanh}, m.alike(of, 2)...) },
 	"ActivateBackward": func(m *memory, of kernels.DType) []any {
