@@ -93,7 +93,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 			mirrorBytes = append(mirrorBytes, twin.mirror.Field(i).Type.Size())
 		}
 		for i, name := range mirrorNames {
-			if name == "zero" {
+			if name == "zero" || name == "_" {
 				mirrorNames[i] = "reserved" // whatever fills up the size
 			}
 		}

@@ -28,7 +28,7 @@ type chainWeight struct {
 	bias           readable
 	first, columns int32
 	biasElement    element
-	zero           int32
+	_              int32
 }
 
 // linkArguments is ChainLink in src/decode_chain.cu.
@@ -58,7 +58,7 @@ type linkArguments struct {
 	items, heads, offset               int32
 	amplitude, scale                   float32
 	blocks                             int32
-	packed, zero                       int32
+	packed, _                          int32
 }
 
 // chainArguments is ChainArguments in src/decode_chain.cu.
