@@ -70,7 +70,7 @@ func (b *Backend) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error 
 	return nil
 }
 
-// roundFloat8 rounds rows by the largest magnitude of each, which it finds unless it is known.
+// roundFloat8 rounds each row by its largest magnitude. It finds that, unless it is known.
 func (b *Backend) roundFloat8(x kernels.Tensor, to kernels.Float8Sides, knows bool) {
 	if !to.Most.IsSet() {
 		return

@@ -23,7 +23,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 	sizes := map[string]uintptr{
 		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4,
 		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24,
-		"uint64_t*": 8, "ChainLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "ChainWeight": reflect.TypeFor[chainWeight]().Size(),
+		"uint64_t*": 8, "ChainLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "Weight": reflect.TypeFor[rowsWeight]().Size(),
 		"EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
 	}
 	for _, twin := range []struct {
@@ -51,7 +51,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"logsoftmax.cu", "LogSoftmaxArguments", reflect.TypeFor[softmaxArguments]()},
 		{"softmax.cu", "SoftmaxArguments", reflect.TypeFor[softmaxArguments]()},
 		{"indexed.cu", "IndexedArguments", reflect.TypeFor[indexedArguments]()},
-		{"decode_chain.cu", "ChainWeight", reflect.TypeFor[chainWeight]()},
+		{"weight.cuh", "Weight", reflect.TypeFor[rowsWeight]()},
 		{"decode_chain.cu", "ChainLink", reflect.TypeFor[linkArguments]()},
 		{"decode_chain.cu", "ChainArguments", reflect.TypeFor[chainArguments]()},
 		{"matmul_sm80.cu", "Schedule", reflect.TypeFor[matmul80Schedule]()},

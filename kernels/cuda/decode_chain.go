@@ -23,14 +23,6 @@ import (
 //   - What a link reads besides words, such as weights, no link of the chain writes.
 //   - Where two links write, the later one writes all that the earlier one does.
 
-// chainWeight is ChainWeight in src/decode_chain.cu.
-type chainWeight struct {
-	bias           readable
-	first, columns int32
-	biasElement    element
-	_              int32
-}
-
 // linkArguments is ChainLink in src/decode_chain.cu.
 type linkArguments struct {
 	kind                               int32
@@ -48,7 +40,7 @@ type linkArguments struct {
 	squares, residual                  address
 	partials, out, outSquares          address
 	data                               writable
-	weights                            [mostWeights]chainWeight
+	weights                            [mostWeights]rowsWeight
 	k, v                               address
 	keys, values                       writable
 	frequencies                        address
@@ -287,7 +279,7 @@ func newProductLink(p *fewRows) (l linkArguments, columns int32, reads []driver.
 	}
 	reads = slices.Clone(p.early.Reads)
 	for n, w := range g.weights[:g.count] {
-		l.weights[n] = chainWeight{bias: w.bias, first: w.first, columns: w.columns, biasElement: w.biasElement}
+		l.weights[n] = w
 		if n == 0 || !p.gated {
 			switch n {
 			case 1:

@@ -73,7 +73,7 @@ func TestCallsJoinChains(t *testing.T) {
 }
 
 // Links share places for their words, where the last reader of what was there has been, and all
-// that a link reads lies where the link that it reads has it.
+// that a link reads lies where the link before has written it.
 func TestPlacesOfWords(t *testing.T) {
 	const links, far = 60, 20
 	d := deviceOf(132)

@@ -25,7 +25,7 @@ type rowsArguments struct {
 	count       int32
 }
 
-// rowsWeight is Weight in src/matmul_rows.cu.
+// rowsWeight is Weight in src/weight.cuh.
 type rowsWeight struct {
 	bias           readable
 	first, columns int32

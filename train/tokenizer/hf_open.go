@@ -28,8 +28,8 @@ import (
 // follows from config.json. A class that is not known here is an error unless there is a
 // tokenizer.json.
 //
-// A tokenizer.json counts as it is. transformers 5 takes only the vocabulary of it for some
-// classes, such as LlamaTokenizer, whose texts then begin otherwise where the file is an older one.
+// A tokenizer.json is read as it is. For some classes, such as LlamaTokenizer, transformers 5 takes
+// only its vocabulary. Where the file is an older one, texts then begin with other tokens there.
 func Open(folder string) (*HuggingFace, error) {
 	t, err := openFolder(folder)
 	if err != nil {

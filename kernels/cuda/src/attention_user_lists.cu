@@ -193,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS) KERNEL(const __grid_c
   static_assert(sizeof a == ARGUMENT_BYTES, "attention_score.go has other arguments");
   const Finder f(a, blockIdx.y, blockIdx.z);
   if constexpr (USER_BLOCK_KEYS > 1) {
-    // a warp has a line of keys, or the lines of a tile of queries, which it lists at once
+    // a warp lists one line of keys, or the lines of one tile of queries together
     const int warp = blockIdx.x * LIST_WARPS + threadIdx.x / 32, together = a.byKeys ? 1 : a.together;
     const int top = warp * together, end = min(top + together, f.own);
     for (int line = top; line < end; line++) f.findBlocks(line);

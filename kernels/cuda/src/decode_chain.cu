@@ -32,6 +32,7 @@
 #include "matmul.cuh"
 #include "mma.cuh"
 #include "ring.cuh"
+#include "weight.cuh"
 
 #ifdef ELEMENT_BF16
 using Type = BF16;
@@ -57,7 +58,7 @@ constexpr int MOST_FRAGMENTS = 12;            // that a thread adds
 constexpr int MOST_SQUARES = 4;               // words of squares that a lane reads
 constexpr int MOST_ATTENTIONS = 128, NUMBERS = 512;  // of a chain; links of a chain
 constexpr int MOST_GROUP = 8, TILE = 32;  // TILE: keys of a stage
-// A tile's keys lie in boxes of 64 of their elements, and so do its values behind them.
+// A tile of keys is boxes of 64 columns. The tile of their values follows, in boxes of 64 too.
 constexpr int BOXES = HEAD_SIZE / 64, TILE_BOX = TILE * 64 * 2, ROWS_OF_TILE = BOXES * TILE_BOX;
 // Words of a head's sums over a run of keys: the largest score, the sum of exponentials, o.
 constexpr int PARTIAL = HEAD_SIZE + 2;
@@ -66,13 +67,6 @@ constexpr int MERGED = HEAD_SIZE / 8;  // pairs of columns of a head that a bloc
 
 enum LinkKind : int32_t { Source = 0, Product = 1, Attention = 2 };
 enum Packing : int32_t { NotPacked = 0, Int8 = 1, Int4 = 2 };
-
-// ChainWeight is one of a product's matrices.
-struct ChainWeight {
-  const void* bias;        // (columns) or null
-  int32_t first, columns;  // of C
-  int32_t biasElement, reserved;
-};
 
 // ChainLink is the host's linkArguments in decode_chain.go. Words of rows have two elements each.
 struct ChainLink {
@@ -96,7 +90,7 @@ struct ChainLink {
   uint64_t* out;
   uint64_t* outSquares;
   void* data;                     // of C, null where a later link writes there; of the source
-  ChainWeight weights[3];
+  Weight weights[3];
   // Attention: in, k and v are words of what is turned and added.
   const uint64_t* k;
   const uint64_t* v;
@@ -548,7 +542,7 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Run& run) con
   const int ofGroup = l.halves * l.steps, inPanel = threadIdx.x % PANEL;
   for (int group = run.from / ofGroup + threadIdx.x / PANEL; group < run.to / ofGroup; group += JOINING / PANEL) {
     const Place place(l, group);
-    const ChainWeight& w = l.weights[place.weight];
+    const Weight& w = l.weights[place.weight];
     const int column = place.column + inPanel, c = w.first + column;
     const bool there = column < w.columns;
     int count[2] = {0, 0};
@@ -556,7 +550,7 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Run& run) con
     for (int half = 0; half < l.halves; half++) {
       const int first = (group * l.halves + half) * l.steps;
       count[half] = run.blockOf(first + l.steps - 1) - run.blockOf(first) + 1;
-      const ChainWeight& of = half ? l.weights[1] : w;
+      const Weight& of = half ? l.weights[1] : w;
       if (there && of.bias) bias[half] = loadElement(of.bias, column, of.biasElement);
     }
     const uint64_t* from = l.partials + (int64_t)group * l.halves * l.fragments * PANEL + inPanel;

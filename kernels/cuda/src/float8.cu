@@ -342,7 +342,7 @@ template <int PIECES> struct Gated {
 };
 
 // GateGradients is the gradients of gate and up side by side: the first half of a thread's pieces,
-// and the second. dy may lie where the former do.
+// and the second. dy may lie where the first half is written.
 template <int PIECES> struct GateGradients {
   static constexpr int HALF = PIECES / 2, TOGETHER = 2;
   static constexpr bool AHEAD = PIECES < 4;

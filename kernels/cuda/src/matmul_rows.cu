@@ -20,13 +20,7 @@
 #include "matmul.cuh"
 #include "mma.cuh"
 #include "ring.cuh"
-
-// Weight is one of B's matrices.
-struct Weight {
-  const void* bias;        // (columns) or null
-  int32_t first, columns;  // of C
-  int32_t biasElement, reserved;
-};
+#include "weight.cuh"
 
 // RowsArguments is the host's rowsArguments in matmul_rows.go. Of `m`, a, b and bias are not read.
 struct RowsArguments {
