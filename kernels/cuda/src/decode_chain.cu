@@ -392,6 +392,21 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
   }
 }
 
+// fetchAhead adds up so many steps, the last of which add is told of. Each is fetched to registers
+// while the one before is multiplied.
+template <class Step, class Fetch, class Add>
+DEVICE void fetchAhead(int count, Step (&steps)[2], const Fetch& fetch, const Add& add) {
+  if (count > 0) fetch(steps[0]);
+#pragma unroll 1
+  for (int i = 0; i < count; i += 2) {
+    if (i + 1 < count) fetch(steps[1]);
+    add(steps[0], i + 1 == count);
+    if (i + 1 == count) break;
+    if (i + 2 < count) fetch(steps[0]);
+    add(steps[1], i + 2 == count);
+  }
+}
+
 #ifdef PACKED
 // multiplyPacked is multiply of codes of four or eight bits.
 template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& l, int number, const Run& run, uint32_t a) {
@@ -463,16 +478,7 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
     }
     sums[0] = sums[1] = 0, step = 0, panel++;
   };
-  const int count = run.to - run.from;
-  if (count > 0) fetch(twoSteps[0]);
-#pragma unroll 1
-  for (int i = 0; i < count; i += 2) {
-    if (i + 1 < count) fetch(twoSteps[1]);
-    add(twoSteps[0], i + 1 == count);
-    if (i + 1 == count) break;
-    if (i + 2 < count) fetch(twoSteps[0]);
-    add(twoSteps[1], i + 2 == count);
-  }
+  fetchAhead(run.to - run.from, twoSteps, fetch, add);
 }
 #endif
 
@@ -524,16 +530,7 @@ DEVICE void Consumer::multiply(const ChainLink& l, int number, const Run& run, u
     for (int e = 0; e < 4; e++) sums[0][e] = sums[1][e] = 0;
     step = 0, panel++;
   };
-  const int count = run.to - run.from;
-  if (count > 0) fetch(ahead[0]);
-#pragma unroll 1
-  for (int i = 0; i < count; i += 2) {
-    if (i + 1 < count) fetch(ahead[1]);
-    add(ahead[0], i + 1 == count);
-    if (i + 1 == count) break;
-    if (i + 2 < count) fetch(ahead[0]);
-    add(ahead[1], i + 2 == count);
-  }
+  fetchAhead(run.to - run.from, ahead, fetch, add);
 }
 
 // finish adds the fragments of the groups whose last step the block has. Four warps have a group,
