@@ -36,7 +36,7 @@ func TestAttentionOfParts(t *testing.T) {
 				problem.Batch, problem.QLens, problem.KVLens = 1, []int{0, 100, 101, 101, 280}, []int{0, 90, 90, 131, 270}
 			}
 			problem = affordable(problem)
-			t.Run(a.name+"/"+problem.String(), func(t *testing.T) { a.runCheaply(t, problem) })
+			a.cheaplyBeside(t, problem)
 		}
 	}
 	p := New[float32](Case{Batch: 1, Heads: 2, KeyHeads: 2, Sq: 9, Sk: 9, D: 8, Dv: 8, Options: []Option{ALiBi, BiasOver("Q"), PlacedAt(3, 8)}})

@@ -64,12 +64,12 @@ func TestAttentionScoresOfUnevenSequences(t *testing.T) {
 		}
 		a := arithmetics[n%len(arithmetics)]
 		c := Case{Batch: 3, Heads: 4, KeyHeads: 2, Sq: 70, Sk: 150, D: 24, Dv: 33, KVLengths: []int{150, 33, 0}, Options: options, Seed: uint64(n)}
-		a.runCheaply(t, c)
+		a.cheaplyBeside(t, c)
 		c.SharedKeys = true
-		a.runCheaply(t, c)
+		a.cheaplyBeside(t, c)
 		c.Sq = 1
-		a.runCheaply(t, c)
-		a.runCheaply(t, Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 100, Sk: 200, D: 24, Dv: 33, Options: options, Seed: uint64(n),
+		a.cheaplyBeside(t, c)
+		a.cheaplyBeside(t, Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 100, Sk: 200, D: 24, Dv: 33, Options: options, Seed: uint64(n),
 			QLens: []int{0, 50, 50, 83}, KVLens: []int{0, 0, 90, 131}})
 	}
 }
@@ -107,7 +107,7 @@ func TestMasksWithHoles(t *testing.T) {
 				if (n+m)%3 == 2 {
 					c.KVLengths = []int{c.Sk, 500}
 				}
-				t.Run(a.name+"/"+c.String(), func(t *testing.T) { a.runCheaply(t, c) })
+				a.cheaplyBeside(t, c)
 			}
 		}
 	}

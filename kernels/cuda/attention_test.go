@@ -151,6 +151,14 @@ func (a arithmetic) runCheaply(t testing.TB, c Case, others ...arithmetic) {
 	}
 }
 
+// cheaplyBeside is runCheaply as a subtest beside others.
+func (a arithmetic) cheaplyBeside(t *testing.T, c Case, others ...arithmetic) {
+	t.Run(a.name+"/"+c.String(), func(t *testing.T) {
+		t.Parallel()
+		a.runCheaply(t, c, others...)
+	})
+}
+
 // affordable limits the rows that are compared, so that the reference takes some tenths of a
 // second.
 func affordable(c Case) Case { return withRows(c, 2e8) }
@@ -201,10 +209,7 @@ func TestAttentionGrid(t *testing.T) {
 				for o, options := range sets { // of both there are more than head sizes, so that either meets them all
 					d := (l + o) % len(HeadSizes)
 					c := gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, HeadSizes[d], options)
-					t.Run(a.name+"/"+c.String(), func(t *testing.T) {
-						t.Parallel()
-						a.runCheaply(t, c, others...)
-					})
+					a.cheaplyBeside(t, c, others...)
 				}
 			}
 			continue
@@ -243,10 +248,7 @@ func TestAttentionOfUnevenParts(t *testing.T) {
 		arithmetic{name: "bfloat16 beside float32", half: kernels.BF16, rounding: bf16Rounding, wide: true},
 		arithmetic{name: "float16 beside float32 on any device", half: kernels.F16, rounding: f16Rounding, wide: true, anyDevice: true}) {
 		for _, c := range UnevenCases() {
-			t.Run(a.name+"/"+c.String(), func(t *testing.T) {
-				t.Parallel()
-				a.runCheaply(t, c)
-			})
+			a.cheaplyBeside(t, c)
 		}
 		for n, size := range [][2]int{{64, 64}, {128, 128}, {192, 192}} {
 			for _, options := range [][]Option{{BiasOver("HQ"), Sinks}, {BiasOver("BH"), Causal}, {BiasOver("BHQ"), SoftCap}} {

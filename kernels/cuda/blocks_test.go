@@ -91,7 +91,7 @@ func TestListedBlocks(t *testing.T) {
 				if (n+m)%3 == 2 {
 					c.KVLengths = []int{c.Sk, 300}
 				}
-				t.Run(a.name+"/"+c.String(), func(t *testing.T) { a.runCheaply(t, c) })
+				a.cheaplyBeside(t, c)
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func TestListedBlocksAlone(t *testing.T) {
 					c.KVLengths = []int{c.Sk, 300}
 				}
 				a := arithmetics[(n+m+k)%2]
-				t.Run(a.name+"/"+c.String(), func(t *testing.T) { a.runCheaply(t, c) })
+				a.cheaplyBeside(t, c)
 			}
 		}
 	}

@@ -2,7 +2,10 @@ package reference
 
 import (
 	"math"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -30,32 +33,48 @@ func MatMul[T kernels.Float](m *kernels.MatMul, initial []T) (c, pre []T) {
 		plus = append(plus, factors{elements[T](f.A), elements[T](f.B), f.B.Shape[0]})
 	}
 	c, pre = make([]T, items*rows*columns), make([]T, items*rows*columns)
-	for item := range items {
-		left, right := a[item*rows*depth:], b
+	eachRow(items*rows, func(row int) {
+		right := b
 		if !shared {
-			right = b[item*depth*columns:]
+			right = b[row/rows*depth*columns:]
 		}
-		for i := range rows {
-			for j := range columns {
-				at := (item*rows+i)*columns + j
-				var sum T
-				for p := range depth {
-					sum += left[i*depth+p] * right[p*columns+j]
-				}
-				for _, f := range plus {
-					for p := range f.depth {
-						sum += f.a[(item*rows+i)*f.depth+p] * f.b[p*columns+j]
-					}
-				}
-				pre[at] = sum + bias[j]
-				if m.Accumulate {
-					pre[at] += initial[at]
-				}
-				c[at], _ = activate(epilogue.Activation, pre[at])
+		sums, c := pre[row*columns:][:columns], c[row*columns:][:columns]
+		addProduct(sums, a[row*depth:][:depth], right)
+		for _, f := range plus {
+			addProduct(sums, f.a[row*f.depth:][:f.depth], f.b)
+		}
+		for j := range sums {
+			sums[j] += bias[j]
+			if m.Accumulate {
+				sums[j] += initial[row*columns+j]
 			}
+			c[j], _ = activate(epilogue.Activation, sums[j])
+		}
+	})
+	return c, pre
+}
+
+// eachRow calls do for every row, from as many goroutines as there are processors.
+func eachRow(rows int, do func(row int)) {
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	for range min(rows, runtime.GOMAXPROCS(0)) {
+		wait.Go(func() {
+			for row := int(next.Add(1)) - 1; row < rows; row = int(next.Add(1)) - 1 {
+				do(row)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// addProduct adds a row times a matrix to sums, in the order of the row's elements.
+func addProduct[T kernels.Float](sums, row, matrix []T) {
+	for p, x := range row {
+		for j, y := range matrix[p*len(sums):][:len(sums)] {
+			sums[j] += x * y
 		}
 	}
-	return c, pre
 }
 
 // operands are the elements of A and B, rounded for kernels.PrecisionFloat8.

@@ -7,21 +7,30 @@ import (
 )
 
 // RowsProduct returns C, row-major.
-func RowsProduct(p *kernels.RowsProduct) (c []float64) {
+func RowsProduct(p *kernels.RowsProduct) []float64 {
 	columns := p.Columns()
-	residual := make([]float64, p.X.Shape[0]*columns)
+	c, residual := make([]float64, p.X.Shape[0]*columns), make([]float64, p.X.Shape[0]*columns)
 	if p.Residual.IsSet() {
 		residual = elements[float64](p.Residual)
 	}
-	for row := range p.X.Shape[0] {
+	var weights, biases [][]float64
+	for n, w := range p.Weights {
+		weights = append(weights, elements[float64](w))
+		bias := make([]float64, w.Shape[1])
+		if p.Biases != nil && p.Biases[n].IsSet() {
+			bias = elements[float64](p.Biases[n])
+		}
+		biases = append(biases, bias)
+	}
+	eachRow(p.X.Shape[0], func(row int) {
 		a := normedRow(p, elements[float64](p.X.Slice(0, row, row+1)))
 		var sums []float64
-		for n, w := range p.Weights {
-			sums = append(sums, timesWeight(a, elements[float64](w), w.Shape[1])...)
-			if p.Biases != nil && p.Biases[n].IsSet() {
-				for j, b := range elements[float64](p.Biases[n]) {
-					sums[len(sums)-w.Shape[1]+j] += b
-				}
+		for n, w := range weights {
+			sums = append(sums, make([]float64, len(biases[n]))...)
+			last := sums[len(sums)-len(biases[n]):]
+			addProduct(last, a, w)
+			for j, b := range biases[n] {
+				last[j] += b
 			}
 		}
 		for j := range columns {
@@ -29,9 +38,9 @@ func RowsProduct(p *kernels.RowsProduct) (c []float64) {
 			if p.Gated {
 				x = x / (1 + math.Exp(-x)) * sums[columns+j]
 			}
-			c = append(c, x+residual[row*columns+j])
+			c[row*columns+j] = x + residual[row*columns+j]
 		}
-	}
+	})
 	return c
 }
 
@@ -54,15 +63,4 @@ func normedRow(p *kernels.RowsProduct, x []float64) []float64 {
 		}
 	}
 	return x
-}
-
-// timesWeight is a row times a matrix.
-func timesWeight(a, w []float64, columns int) []float64 {
-	sums := make([]float64, columns)
-	for i, v := range a {
-		for j := range sums {
-			sums[j] += v * w[i*columns+j]
-		}
-	}
-	return sums
 }
