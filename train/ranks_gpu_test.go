@@ -421,6 +421,29 @@ func TestLostRanksOnDevicesAreReplaced(t *testing.T) {
 	}
 }
 
+// Where a rank may be missing, the one that is left goes on with the batches of both, and ends with
+// the bits of one that had them from the beginning.
+func TestRanksOnDevicesGoOnWithFewer(t *testing.T) {
+	gpus(t, 2)
+	for n := range 6 {
+		c := rankTraining{Steps: 20, BFloat16: n%2 == 1, Fault: kill, Later: time.Duration(n) * 600 * time.Microsecond, Lost: distributed.LostMissed}
+		t.Run(fmt.Sprintf("bfloat16 %v, killed after %v", c.BFloat16, c.Later), func(t *testing.T) {
+			want, out, err := rankTraining{Steps: c.Steps, BFloat16: c.BFloat16, Accumulation: 2}.run(t, 1)
+			if err != nil {
+				t.Fatal(err, out)
+			}
+			got, out, err := c.run(t, 2)
+			if err != nil || len(got) != 1 {
+				t.Fatalf("%d ranks left results: %v, %s", len(got), err, out)
+			}
+			if got[0].Weights != want[0].Weights || !got[0].Recorded {
+				t.Errorf("weights %x, recorded %v, and %x of one GPU: %s", got[0].Weights, got[0].Recorded, want[0].Weights, out)
+			}
+			sameLosses(t, got[0], want[0], c.Steps, 1e-4)
+		})
+	}
+}
+
 // A rank that dies and one that hangs end the other, which waits on its GPU, with the rank's name.
 func TestRanksFailOnDevices(t *testing.T) {
 	gpus(t, 2)
