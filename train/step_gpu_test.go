@@ -18,6 +18,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"gorgonia.org/tensor"
 )
 
@@ -118,6 +119,43 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"128k-tokens", gpt(12, 12, 768, 128<<10, 1)},
 	} {
 		b.Run(c.name, func(b *testing.B) { c.measure(b) })
+	}
+}
+
+// BenchmarkCheckpointOnTheDevice is what a checkpoint costs the steps beside it: twenty that follow
+// one, less twenty that follow none, over a step.
+func BenchmarkCheckpointOnTheDevice(b *testing.B) {
+	const turn, turns = 20, 8
+	c := gpt(12, 12, 768, 1024, 32)
+	c.device, c.steps = gpu(b), turn*turns
+	folder, err := checkpoint.Open(b.TempDir(), 2)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer folder.Close()
+	c.checkpoints = folder
+	for b.Loop() {
+		var with, without []time.Duration
+		began := time.Now()
+		l := c.loop(b, Hook{OnStep: func(s Step) error {
+			if s.Done%turn == 0 {
+				switch n := s.Done / turn; {
+				case n > 1 && n%2 == 1:
+					with = append(with, time.Since(began))
+				case n > 2:
+					without = append(without, time.Since(began))
+				}
+				began = time.Now()
+			}
+			return nil
+		}})
+		l.c.CheckpointEvery = 2 * turn
+		if _, err := l.Run(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		step := median(without).Seconds() / turn
+		b.ReportMetric(step*1e3, "ms/step")
+		b.ReportMetric((median(with)-median(without)).Seconds()/step, "steps/checkpoint")
 	}
 }
 
