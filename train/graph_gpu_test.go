@@ -64,7 +64,7 @@ type training struct {
 	resume       bool
 	change       func(*LoopConfig) // nil for nothing
 	lora         int               // the rank of the changes that are trained; 0 trains all
-	kept         tensor.Dtype      // of the weights beside them
+	kept         tensor.Dtype      // of the weights beside them, embeddings in bfloat16; none for all in float32
 }
 
 func (c training) batches(t testing.TB) data.Batches {
@@ -106,7 +106,10 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	}
 	parameters, err := here.NewParameters(3)
 	if err == nil && c.lora > 0 {
-		err = errors.Join(parameters.KeepWeights(c.kept), parameters.SetLoRA(nn.LoRA{Rank: c.lora}))
+		err = parameters.SetLoRA(nn.LoRA{Rank: c.lora})
+		if c.kept != (tensor.Dtype{}) {
+			err = errors.Join(err, parameters.KeepWeights(c.kept), parameters.KeepEmbeddings(ops.BFloat16))
+		}
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -64,6 +64,15 @@ func qloraOfLlama1B() training {
 	return c
 }
 
+// loraOfLlama8B trains changes of rank 8 to all matrices of Llama 3's smallest, in rows of so many
+// tokens.
+func loraOfLlama8B(rows, length int, kept tensor.Dtype) training {
+	c := llama8B()
+	c.llama.Context, c.model.Context = length, length
+	c.rows, c.lora, c.kept = rows, 8, kept
+	return c
+}
+
 // cheap numbers are no random ones, and made in a moment.
 func cheap([]int, *rand.Rand) func() float64 {
 	n := uint32(0)
@@ -113,6 +122,9 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"Llama-1B-fp8", inFloat8(llama1B)},
 		{"Llama-1B-LoRA", loraOfLlama1B()},
 		{"Llama-1B-QLoRA", qloraOfLlama1B()},
+		{"Llama-8B-LoRA-2k", loraOfLlama8B(1, 2048, ops.BFloat16)},
+		{"Llama-8B-QLoRA-2k", loraOfLlama8B(1, 2048, ops.NF4)},
+		{"Llama-8B-LoRA-4k-packed", loraOfLlama8B(2, 4096, ops.BFloat16).overDocuments()},
 		{"Llama-1B-LoRA-packed", loraOfLlama1B().overDocuments()},
 		{"characters", characters},
 		{"characters-packed", characters.overDocuments()},
