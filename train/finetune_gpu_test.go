@@ -14,8 +14,9 @@ import (
 // Losses of 200 steps of LoRA, the means of ten steps each: in bfloat16 beside weights of 16 bits
 // within 0.5% of those in float32, beside weights of four bits within 1% of those beside 16 bits.
 func TestFineTuningLossesOnTheDevice(t *testing.T) {
-	c := training{device: gpu(t), rows: 8, steps: 200, lora: 8, noise: 8, model: nn.GPTConfig{Vocab: 512, Context: 128},
-		llama: &nn.LlamaConfig{Vocab: 512, Context: 128, Layers: 6, Heads: 8, KVHeads: 2, Dim: 512, Hidden: 1408}}
+	c := training{device: gpu(t), rows: 8, steps: 200, lora: 8, noise: 8, model: nn.GPTConfig{Vocab: 64, Context: 64},
+		llama:  &nn.LlamaConfig{Vocab: 64, Context: 64, Layers: 2, Heads: 4, KVHeads: 2, Dim: 256, Hidden: 704},
+		change: func(l *LoopConfig) { l.Options.Schedule = ConstantRate(1e-2) }}
 	means := func(kept, compute tensor.Dtype) (means []float64) {
 		c.kept, c.compute = kept, compute
 		losses, _, _ := c.losses(t)
@@ -29,7 +30,7 @@ func TestFineTuningLossesOnTheDevice(t *testing.T) {
 		return means
 	}
 	exact := means(tensor.Dtype{}, tensor.Float32)
-	if last := exact[len(exact)-1]; !(last < exact[0]-0.3) {
+	if last := exact[len(exact)-1]; !(last < exact[0]-1) {
 		t.Fatalf("the losses in float32 are %v: nothing is learnt", exact)
 	}
 	half := means(ops.BFloat16, ops.BFloat16)
