@@ -227,14 +227,17 @@ func resume(loop *train.Loop, folder *checkpoint.Folder, s settings, out io.Writ
 }
 
 // types says what the model computes in: by default float32 on a CPU and bfloat16 on a GPU. Weights
-// that are not trained have that type on a GPU too, unless changes are to be added to them or they
-// are a DoRA's.
+// that are not trained have that type on a GPU too, if -weights says no other, unless changes are
+// to be added to them or they are a DoRA's.
 func (s settings) types(device *ops.Device) pretrained.Options {
 	o := pretrained.Options{Device: device, Compute: computeTypes[s.Compute]}
 	if device != nil && s.Compute == "" {
 		o.Compute = ops.BFloat16
 	}
-	if device != nil && s.Rank > 0 && !s.Merge && !s.DoRA && o.Compute != tensor.Float32 {
+	switch {
+	case s.Weights != "":
+		o.Weights = weightTypes[s.Weights]
+	case device != nil && s.Rank > 0 && !s.Merge && !s.DoRA && o.Compute != tensor.Float32:
 		o.Weights = o.Compute
 	}
 	return o

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stheno-ml/stheno/internal/smallmodel"
 	"github.com/stheno-ml/stheno/nn/pretrained"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/watch"
 )
 
@@ -121,6 +122,21 @@ func TestFinetuneText(t *testing.T) {
 	}
 }
 
+// Changes are trained beside weights in four bits, and a run goes on with these.
+func TestFinetuneQLoRA(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	model := smallmodel.LlamaOf(t, true, smallmodel.Size{Layers: 1, Dim: 64, Hidden: 128, Heads: 2, Context: 128})
+	run(t, "-model", model, "-data", chats(t), "-out", out, "-context", "32", "-steps", "2", "-weights", "nf4", "-device", "cpu", "-sample", "")
+	run(t, "-out", out, "-resume", "-device", "cpu")
+	s := settings{out: out}
+	if err := s.readBack(); err != nil || s.types(nil).Weights != ops.NF4 {
+		t.Errorf("the run has weights of %q: %v", s.Weights, err)
+	}
+	if _, err := os.Stat(filepath.Join(out, "adapter", "adapter_config.json")); err != nil {
+		t.Error(err)
+	}
+}
+
 // A DoRA is trained and added to the weights as a LoRA is.
 func TestFinetuneDoRA(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
@@ -151,6 +167,10 @@ func TestRefusals(t *testing.T) {
 		{[]string{"-data", "x"}, "-model is needed"},
 		{[]string{"-model", "x", "-data", "y", "-context", "1"}, "-context is 1, it needs to be at least 2"},
 		{[]string{"-model", "x", "-data", "y", "-rank", "0", "-dora"}, "-dora changes matrices by a low rank"},
+		{[]string{"-model", "x", "-data", "y", "-weights", "nf5"}, `-weights is "nf5", it needs to be one of bfloat16, float16, float32, int4, int8, nf4`},
+		{[]string{"-model", "x", "-data", "y", "-weights", "nf4", "-rank", "0"}, "-rank 0 trains all weights, they cannot be kept in nf4"},
+		{[]string{"-model", "x", "-data", "y", "-weights", "int8", "-dora"}, "-dora needs whole weights, they cannot be kept in int8"},
+		{[]string{"-model", "x", "-data", "y", "-weights", "bfloat16", "-merge"}, "-merge adds the changes to whole weights"},
 		{[]string{"-resume", "-rank", "4"}, "-rank is given with -resume"},
 		{[]string{"-resume", "-out", folder}, "holds no run"},
 		{[]string{"-model", model, "-data", file("a.jsonl", "{\"text\": \"x\"}\n{")}, "a.jsonl: line 2"},

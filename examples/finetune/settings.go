@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ type settings struct {
 	EvalEvery             int
 	Seed                  uint64
 	Merge                 bool
-	Compute               string
+	Compute, Weights      string
 	Samples               prompts
 
 	out, device string
@@ -62,7 +63,7 @@ var groups = []cli.Group{
 	{Title: "what is trained", Flags: []string{"rank", "alpha", "dropout", "targets", "dora", "merge"}},
 	{Title: "training", Flags: []string{"epochs", "steps", "batch", "context", "rate", "seed"}},
 	{Title: "looking", Flags: []string{"serve", "eval-every"}},
-	{Title: "machine", Flags: []string{"device", "memory", "compute"}},
+	{Title: "machine", Flags: []string{"device", "memory", "compute", "weights"}},
 }
 
 // uses are examples for help.
@@ -70,6 +71,7 @@ var uses = []string{
 	"go run ./examples/finetune -model hub:HuggingFaceTB/SmolLM2-135M-Instruct -data chats.jsonl",
 	"go run ./examples/finetune -model gpt2 -data notes.txt -sample 'The weather'",
 	"go run ./examples/finetune -model gpt2 -data notes.txt -rank 0 -out whole",
+	"go run ./examples/finetune -model llama -data chats.jsonl -weights nf4",
 	"go run ./examples/finetune -resume",
 }
 
@@ -79,11 +81,16 @@ var otherNames = map[string]string{
 	"num-train-epochs": "epochs", "max-length": "context", "max-seq-length": "context", "seq-len": "context", "lora-r": "rank", "r": "rank",
 	"lora-alpha": "alpha", "lora-dropout": "dropout", "target-modules": "targets", "output-dir": "out", "output": "out",
 	"model-name-or-path": "model", "model-name": "model", "dataset": "data", "train-file": "data", "file": "data", "prompt": "sample",
-	"dtype": "compute", "gpu": "device", "continue": "resume",
+	"dtype": "compute", "gpu": "device", "continue": "resume", "quantization": "weights",
 }
 
 // computeTypes are the types by their names.
 var computeTypes = map[string]tensor.Dtype{"float32": tensor.Float32, "bfloat16": ops.BFloat16}
+
+// weightTypes are the types that weights can be kept in, by their names.
+var weightTypes = map[string]tensor.Dtype{
+	"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16, "int8": ops.Int8, "int4": ops.Int4, "nf4": ops.NF4,
+}
 
 func parse(args []string, screen io.Writer) (settings, error) {
 	var s settings
@@ -112,6 +119,8 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.StringVar(&s.device, "device", "auto", "auto, cpu or cuda")
 	f.Var(&s.memory, "memory", "`bytes` that a step may take, such as 24G: parts of the model are computed again where it needs more (default: no limit)")
 	f.StringVar(&s.Compute, "compute", "", "type of activations: float32 or bfloat16; empty: bfloat16 on a GPU, float32 on a CPU")
+	f.StringVar(&s.Weights, "weights", "", "what weights beside the changes are kept in: "+strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", ")+
+		"; nf4 is QLoRA's; empty: as -compute on a GPU, float32 on a CPU")
 	f.Usage = func() {}
 	if err := cli.Parse(f, args, otherNames, "data"); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -148,6 +157,14 @@ func parse(args []string, screen io.Writer) (settings, error) {
 		return s, errors.New("-data is needed: a text, or a .jsonl file with a conversation, a question and its answer, or a text on each line")
 	case computeTypes[s.Compute] == (tensor.Dtype{}) && s.Compute != "":
 		return s, fmt.Errorf("-compute is %q, it needs to be float32 or bfloat16", s.Compute)
+	case weightTypes[s.Weights] == (tensor.Dtype{}) && s.Weights != "":
+		return s, fmt.Errorf("-weights is %q, it needs to be one of %s", s.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
+	case s.keepsLess() && s.Rank == 0:
+		return s, fmt.Errorf("-rank 0 trains all weights, they cannot be kept in %s", s.Weights)
+	case s.keepsLess() && s.DoRA:
+		return s, fmt.Errorf("-dora needs whole weights, they cannot be kept in %s", s.Weights)
+	case s.keepsLess() && s.Merge:
+		return s, fmt.Errorf("-merge adds the changes to whole weights, they cannot be kept in %s", s.Weights)
 	case s.DoRA && s.Rank == 0:
 		return s, errors.New("-dora changes matrices by a low rank, it needs a -rank of at least 1")
 	}
@@ -162,6 +179,9 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	}
 	return s, s.absolute()
 }
+
+// keepsLess reports whether weights are asked to be kept in less than float32.
+func (s settings) keepsLess() bool { return s.Weights != "" && s.Weights != "float32" }
 
 // openCheckpoints opens the folders of checkpoints in -out. Nothing stays of a new run that never
 // started once they are closed.
