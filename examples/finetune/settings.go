@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -155,20 +156,8 @@ func parse(args []string, screen io.Writer) (settings, error) {
 		return s, errors.New("-model is needed: a model's folder, or hub:NAME, such as hub:HuggingFaceTB/SmolLM2-135M-Instruct")
 	case s.Data == "":
 		return s, errors.New("-data is needed: a text, or a .jsonl file with a conversation, a question and its answer, or a text on each line")
-	case computeTypes[s.Compute] == (tensor.Dtype{}) && s.Compute != "":
-		return s, fmt.Errorf("-compute is %q, it needs to be float32 or bfloat16", s.Compute)
-	case weightTypes[s.Weights] == (tensor.Dtype{}) && s.Weights != "":
-		return s, fmt.Errorf("-weights is %q, it needs to be one of %s", s.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
-	case s.keepsLess() && s.Rank == 0:
-		return s, fmt.Errorf("-rank 0 trains all weights, they cannot be kept in %s", s.Weights)
-	case s.keepsLess() && s.DoRA:
-		return s, fmt.Errorf("-dora needs whole weights, they cannot be kept in %s", s.Weights)
-	case s.keepsLess() && s.Merge:
-		return s, fmt.Errorf("-merge adds the changes to whole weights, they cannot be kept in %s", s.Weights)
-	case s.DoRA && s.Rank == 0:
-		return s, errors.New("-dora changes matrices by a low rank, it needs a -rank of at least 1")
 	}
-	if err := s.checkNumbers(); err != nil {
+	if err := cmp.Or(s.checkTypes(), s.checkNumbers()); err != nil {
 		return s, err
 	}
 	if info, err := os.Stat(s.out); err == nil && !info.IsDir() {
@@ -205,6 +194,26 @@ func (s settings) hasCheckpoints() bool {
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return strings.HasPrefix(e.Name(), "step-") || strings.HasPrefix(e.Name(), "best-")
 	})
+}
+
+// checkTypes refuses types that are none, and those in which a training of this kind cannot keep
+// weights.
+func (s settings) checkTypes() error {
+	switch {
+	case computeTypes[s.Compute] == (tensor.Dtype{}) && s.Compute != "":
+		return fmt.Errorf("-compute is %q, it needs to be float32 or bfloat16", s.Compute)
+	case weightTypes[s.Weights] == (tensor.Dtype{}) && s.Weights != "":
+		return fmt.Errorf("-weights is %q, it needs to be one of %s", s.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
+	case s.keepsLess() && s.Rank == 0:
+		return fmt.Errorf("-rank 0 trains all weights, they cannot be kept in %s", s.Weights)
+	case s.keepsLess() && s.DoRA:
+		return fmt.Errorf("-dora needs whole weights, they cannot be kept in %s", s.Weights)
+	case s.keepsLess() && s.Merge:
+		return fmt.Errorf("-merge adds the changes to whole weights, they cannot be kept in %s", s.Weights)
+	case s.DoRA && s.Rank == 0:
+		return errors.New("-dora changes matrices by a low rank, it needs a -rank of at least 1")
+	}
+	return nil
 }
 
 // checkNumbers refuses numbers that no run can have.
