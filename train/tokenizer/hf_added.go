@@ -13,7 +13,7 @@ func (a *hfAddedJSON) UnmarshalJSON(text []byte) error {
 	type plain hfAddedJSON
 	read := struct {
 		*plain
-		ID *int
+		ID *int `json:"id"`
 	}{plain: (*plain)(a)}
 	if err := json.Unmarshal(text, &read); err != nil {
 		return err
@@ -28,13 +28,13 @@ func (a *hfAddedJSON) UnmarshalJSON(text []byte) error {
 // hfAddedJSON is a token beside the model's vocabulary, or one of it that a text is searched for
 // first.
 type hfAddedJSON struct {
-	ID         int
-	Content    string
-	SingleWord bool `json:"single_word"` // only where no letter stands beside it
-	LStrip     bool // takes the white space before it
-	RStrip     bool // and behind it
-	Normalized bool // is searched for after the normaliser
-	Special    bool
+	ID         int    `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"` // only where no letter stands beside it
+	LStrip     bool   `json:"lstrip"`      // takes the white space before it
+	RStrip     bool   `json:"rstrip"`      // and behind it
+	Normalized bool   `json:"normalized"`  // is searched for after the normaliser
+	Special    bool   `json:"special"`
 }
 
 // hfAdded finds added tokens, of several at a place the longest.

@@ -19,8 +19,7 @@ import (
 //   - tekken.json, as Mistral publishes it
 //   - a model of SentencePiece: tokenizer.model, spiece.model, sentencepiece.bpe.model or spm.model
 //   - tokenizer.model or tiktoken.model with tokens in base64, as the first Llama 3 had it
-//   - vocab.txt of a BERT
-//   - vocab.json and merges.txt of GPT-2 or RoBERTa
+//   - vocab.txt, of a BERT, or vocab.json and merges.txt, of a GPT-2 and others
 //
 // Special tokens, added tokens and the options of the tokenizer's class come from
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json. So do add_bos_token and
@@ -28,8 +27,11 @@ import (
 // follows from config.json. A class that is not known here is an error unless there is a
 // tokenizer.json.
 //
-// A tokenizer.json is read as it is. For some classes, such as LlamaTokenizer, transformers 5 takes
-// only its vocabulary. Where the file is an older one, texts then begin with other tokens there.
+// Some classes take only the tokens, the merges and the lengths from a tokenizer.json, and split
+// texts in a way of their own: those of ALBERT, BART, BERT, CamemBERT, CLIP, CodeGen, Cohere,
+// DeBERTa, DeBERTa-v2, DistilBERT, ELECTRA, Gemma, GPT-2, GPT-NeoX, Llama, MPNet, Qwen 2, RoBERTa,
+// T5 and XLM-R. Open does the same. It reads a tokenizer.json of any other class as it is, and of
+// families whose folders often name a wrong class, such as Phi-3. [OpenHuggingFace] reads all so.
 func Open(folder string) (*HuggingFace, error) {
 	t, err := openFolder(folder)
 	if err != nil {
@@ -45,8 +47,10 @@ type hfFolder struct {
 	fields map[string]json.RawMessage // of tokenizer_config.json and special_tokens_map.json
 	added  []hfAddedJSON              // tokens beside the vocabulary, by their ids
 	named  map[string]hfAddedJSON     // special tokens by their names, such as bos_token
-	extra  []hfAddedJSON              // further added tokens, whose ids the vocabulary has or which get the next
-	around *hfTemplate                // takes the place of the file's template, nil for none
+	extra  []hfAddedJSON              // further added tokens, with the vocabulary's ids or the next
+	// plainSpecial is set where special tokens with names leave the white space beside them alone.
+	plainSpecial bool
+	around       *hfTemplate // takes the place of the file's template, nil for none
 }
 
 func openFolder(path string) (*HuggingFace, error) {
@@ -62,7 +66,20 @@ func openFolder(path string) (*HuggingFace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !found {
+	model, err := f.model()
+	if err != nil {
+		return nil, err
+	}
+	rebuilt := false
+	if found {
+		if rebuilt, err = f.rebuild(file, model); err != nil {
+			return nil, err
+		}
+	} else {
+		f.class = cmp.Or(f.class, model.Class, hfModelClasses[model.Type])
+		if model.Type == "qwen2" {
+			f.class = hfModelClasses[model.Type] // its folders often name other classes
+		}
 		if file, err = f.older(); err != nil {
 			return nil, err
 		}
@@ -72,7 +89,7 @@ func openFolder(path string) (*HuggingFace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if found && !changed {
+	if found && !changed && !rebuilt {
 		return OpenHuggingFace(filepath.Join(path, "tokenizer.json"))
 	}
 	return parseFields(file)
@@ -141,35 +158,8 @@ func (f *hfFolder) number(name string, otherwise int) int {
 	return value
 }
 
-// hfClasses are the classes of families of models, by model_type, whose folders need not name one.
-var hfClasses = map[string]string{
-	"albert": "AlbertTokenizer", "bart": "RobertaTokenizer", "bert": "BertTokenizer", "big_bird": "BigBirdTokenizer", "camembert": "CamembertTokenizer",
-	"clip": "CLIPTokenizer", "codegen": "GPT2Tokenizer", "deberta": "DebertaTokenizer", "deberta-v2": "DebertaV2Tokenizer", "distilbert": "BertTokenizer",
-	"electra": "BertTokenizer", "gemma": "GemmaTokenizer", "gemma2": "GemmaTokenizer", "gemma3_text": "GemmaTokenizer", "gpt2": "GPT2Tokenizer",
-	"gpt_neo": "GPT2Tokenizer", "gpt_neox": "GPTNeoXTokenizer", "gptj": "GPT2Tokenizer", "marian": "MarianTokenizer", "mbart": "MBartTokenizer",
-	"mpnet": "MPNetTokenizer", "mpt": "GPTNeoXTokenizer", "mt5": "T5Tokenizer", "nomic_bert": "BertTokenizer", "opt": "GPT2Tokenizer",
-	"pegasus": "PegasusTokenizer", "phi": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer", "roberta": "RobertaTokenizer",
-	"siglip": "SiglipTokenizer", "t5": "T5Tokenizer", "whisper": "WhisperTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "xlnet": "XLNetTokenizer",
-}
-
-// classOfModel is the class that config.json names or that its model_type has, empty for none.
-func (f *hfFolder) classOfModel() (string, error) {
-	var model struct {
-		Class string `json:"tokenizer_class"`
-		Type  string `json:"model_type"`
-	}
-	_, err := f.read("config.json", &model)
-	return cmp.Or(strings.TrimSuffix(model.Class, "Fast"), hfClasses[model.Type]), err
-}
-
-// older makes a tokenizer.json of other files.
+// older makes a tokenizer.json of other files, as the class does. It may be empty.
 func (f *hfFolder) older() (map[string]json.RawMessage, error) {
-	if f.class == "" {
-		var err error
-		if f.class, err = f.classOfModel(); err != nil {
-			return nil, err
-		}
-	}
 	if content, found, err := f.text("tekken.json"); found || err != nil {
 		if err != nil {
 			return nil, err
@@ -207,17 +197,14 @@ func (f *hfFolder) older() (map[string]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch f.class {
-	case "", "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer":
-		if isBERT {
-			return f.bert(string(words))
-		}
+	c := hfClasses[f.class]
+	if isBERT && (f.class == "" || c.model == "WordPiece") {
+		f.class = cmp.Or(f.class, "BertTokenizer")
+		return f.ofWords(string(words))
 	}
-	switch f.class {
-	case "", "GPT2Tokenizer", "RobertaTokenizer":
-		if hasVocab && hasMerges {
-			return f.byteLevel(vocab, string(merges), f.class == "RobertaTokenizer")
-		}
+	if hasVocab && hasMerges && (f.class == "" || c.inBytes) {
+		f.class = cmp.Or(f.class, "GPT2Tokenizer")
+		return f.ofMerges(vocab, string(merges))
 	}
 	if f.class == "" {
 		return nil, errors.New("there is no tokenizer.json, it needs that, or vocab.json and merges.txt, vocab.txt or tokenizer.model")
@@ -248,39 +235,15 @@ func (o hfObject) file() (map[string]json.RawMessage, error) {
 	return file, nil
 }
 
-func (f *hfFolder) bert(words string) (map[string]json.RawMessage, error) {
+func (f *hfFolder) ofWords(words string) (map[string]json.RawMessage, error) {
 	vocab := map[string]int{}
 	for id, word := range strings.Split(strings.TrimSuffix(words, "\n"), "\n") {
 		vocab[strings.TrimSuffix(word, "\r")] = id
 	}
-	f.setDefaults(map[string]string{
-		"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]",
-	})
-	cls, sep := f.named["cls_token"].Content, f.named["sep_token"].Content
-	for _, token := range []string{cls, sep} {
-		if _, found := vocab[token]; !found {
-			return nil, fmt.Errorf("vocab.txt has no token %q", token)
-		}
-	}
-	normalizer := hfObject{
-		"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": f.bool("tokenize_chinese_chars", true),
-		"lowercase": f.bool("do_lower_case", true),
-	}
-	if text := f.fields["strip_accents"]; !isNull(text) {
-		normalizer["strip_accents"] = f.bool("strip_accents", true)
-	}
-	f.around = bracketed(cls, sep)
-	return hfObject{
-		"normalizer": normalizer, "pre_tokenizer": hfObject{"type": "BertPreTokenizer"},
-		"decoder": hfObject{"type": "WordPiece", "prefix": "##", "cleanup": true},
-		"model": hfObject{
-			"type": "WordPiece", "unk_token": f.named["unk_token"].Content, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
-			"vocab": vocab,
-		},
-	}.file()
+	return f.of("vocab.txt", vocab, hfObject{"vocab": vocab})
 }
 
-func (f *hfFolder) byteLevel(vocab map[string]int, merges string, roberta bool) (map[string]json.RawMessage, error) {
+func (f *hfFolder) ofMerges(vocab map[string]int, merges string) (map[string]json.RawMessage, error) {
 	list := []string{}
 	for i, line := range strings.Split(merges, "\n") {
 		line = strings.TrimSuffix(line, "\r")
@@ -288,26 +251,23 @@ func (f *hfFolder) byteLevel(vocab map[string]int, merges string, roberta bool) 
 			list = append(list, line)
 		}
 	}
-	space := f.bool("add_prefix_space", false)
-	o := hfObject{
-		"pre_tokenizer": hfObject{"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": true, "use_regex": true},
-		"decoder":       hfObject{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-		"model":         hfObject{"type": "BPE", "vocab": vocab, "merges": list},
+	return f.of("vocab.json", vocab, hfObject{"vocab": vocab, "merges": list})
+}
+
+// of makes a tokenizer.json of a model's tokens, as the class does.
+func (f *hfFolder) of(name string, vocab map[string]int, model hfObject) (map[string]json.RawMessage, error) {
+	c := hfClasses[f.class]
+	f.setDefaults(c.special)
+	b := &hfBuild{f, model, hfObject{}, ""}
+	if err := c.steps(b); err != nil {
+		return nil, err
 	}
-	if !roberta {
-		f.setDefaults(map[string]string{"unk_token": EndOfText, "bos_token": EndOfText, "eos_token": EndOfText})
-		return o.file()
-	}
-	f.setDefaults(robertaTokens)
-	cls, sep := f.named["cls_token"].Content, f.named["sep_token"].Content
-	for _, token := range []string{cls, sep} {
-		if _, found := vocab[token]; !found {
-			return nil, fmt.Errorf("vocab.json has no token %q", token)
+	if f.around != nil {
+		for _, part := range f.around.single {
+			if _, found := vocab[part.name]; !found && part.name != "$A" {
+				return nil, fmt.Errorf("%s has no token %q", name, part.name)
+			}
 		}
 	}
-	o["post_processor"] = hfObject{
-		"type": "RobertaProcessing", "cls": []any{cls, vocab[cls]}, "sep": []any{sep, vocab[sep]},
-		"trim_offsets": f.bool("trim_offsets", true), "add_prefix_space": space,
-	}
-	return o.file()
+	return b.file()
 }

@@ -107,7 +107,7 @@ func (f *hfFolder) setDefaults(tokens map[string]string) {
 
 // hfOwnTemplate lists the classes for which add_bos_token and add_eos_token mean nothing.
 var hfOwnTemplate = map[string]bool{
-	"BertTokenizer": true, "DistilBertTokenizer": true, "ElectraTokenizer": true, "BigBirdTokenizer": true, "CamembertTokenizer": true,
+	"BartTokenizer": true, "BertTokenizer": true, "DistilBertTokenizer": true, "ElectraTokenizer": true, "BigBirdTokenizer": true, "CamembertTokenizer": true,
 	"CLIPTokenizer": true, "DebertaTokenizer": true, "DebertaV2Tokenizer": true, "FunnelTokenizer": true, "LayoutLMv3Tokenizer": true,
 	"MBartTokenizer": true, "MBart50Tokenizer": true, "MPNetTokenizer": true, "NllbTokenizer": true, "PegasusTokenizer": true,
 	"RobertaTokenizer": true, "T5Tokenizer": true, "WhisperTokenizer": true, "XLMRobertaTokenizer": true, "XLNetTokenizer": true,
@@ -145,7 +145,10 @@ func aroundEach(bos, eos string) *hfTemplate {
 }
 
 // hfTemplate is what goes around one text and two.
-type hfTemplate struct{ single, pair []hfTemplateName }
+type hfTemplate struct {
+	single, pair []hfTemplateName
+	roberta      hfObject // RoBERTa's processor, which has the same tokens around a text, nil for none
+}
 
 // hfTemplateName is a special token, or the text $A or $B.
 type hfTemplateName struct {
@@ -162,7 +165,7 @@ func inTemplate(single, pair []string) *hfTemplate {
 		}
 		return list
 	}
-	return &hfTemplate{named(single), named(pair)}
+	return &hfTemplate{single: named(single), pair: named(pair)}
 }
 
 // bracketed is BERT's template.
@@ -193,6 +196,13 @@ func (t *hfTemplate) object(ids func(string) (int, bool)) (hfObject, error) {
 		return list
 	}
 	single, pair := write(t.single), write(t.pair)
+	if t.roberta != nil && missing == nil {
+		for name, part := range map[string]hfTemplateName{"cls": t.single[0], "sep": t.single[2]} {
+			id, _ := ids(part.name)
+			t.roberta[name] = []any{part.name, id}
+		}
+		return t.roberta, nil
+	}
 	return hfObject{"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}, missing
 }
 
@@ -251,49 +261,61 @@ func (v *hfVocabulary) find(token string) (int, bool) {
 	return id, found
 }
 
+// special are the special tokens that have a name, and the further ones.
+func (f *hfFolder) special() []hfAddedJSON {
+	var list []hfAddedJSON
+	for _, name := range hfNames {
+		list = append(list, f.named[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.named)) {
+		if !slices.Contains(hfNames, name) {
+			list = append(list, f.named[name])
+		}
+	}
+	return append(list, f.extra...)
+}
+
 // complete gives a tokenizer.json the tokens and the template that it lacks.
 func (f *hfFolder) complete(file map[string]json.RawMessage) (changed bool, err error) {
-	var list []json.RawMessage
+	var list []hfAddedJSON
 	if text := file["added_tokens"]; !isNull(text) {
 		if err := json.Unmarshal(text, &list); err != nil {
 			return false, fmt.Errorf("tokenizer.json: added_tokens: %w", err)
 		}
 	}
+	place := map[string]int{} // in list
 	v := &hfVocabulary{file: file, added: map[string]int{}}
-	for _, text := range list {
-		var a hfAddedJSON
-		if err := json.Unmarshal(text, &a); err != nil {
-			return false, err
-		}
-		v.added[a.Content], v.next = a.ID, max(v.next, a.ID+1)
+	for i, a := range list {
+		place[a.Content], v.added[a.Content], v.next = i, a.ID, max(v.next, a.ID+1)
 	}
-	wanted := slices.Clone(f.added)
 	for _, a := range f.added {
 		v.next = max(v.next, a.ID+1)
-	}
-	withID := len(wanted)
-	names := slices.Concat(hfNames, slices.Sorted(maps.Keys(f.named)))
-	for _, name := range names {
-		wanted = append(wanted, f.named[name])
-	}
-	for i, a := range append(wanted, f.extra...) {
-		if _, known := v.added[a.Content]; known || a.Content == "" {
+		if _, known := place[a.Content]; known || a.Content == "" {
 			continue
 		}
-		if i >= withID {
+		place[a.Content], v.added[a.Content] = len(list), a.ID
+		list, changed = append(list, a), true
+	}
+	had := len(list)
+	for _, a := range f.special() {
+		if f.plainSpecial {
+			a = hfAddedJSON{Content: a.Content, Special: true}
+		}
+		i, known := place[a.Content]
+		switch {
+		case a.Content == "":
+		case !known:
 			if a.ID, err = v.id(a.Content); err != nil {
 				return false, err
 			}
+			place[a.Content], v.added[a.Content] = len(list), a.ID
+			list, changed = append(list, a), true
+		case i >= had || f.plainSpecial: // a token with two names is as the last one has it
+			a.ID, a.Special = list[i].ID, a.Special || list[i].Special
+			list[i], changed = a, true
+		case !list[i].Special:
+			list[i].Special, changed = true, true
 		}
-		text, err := json.Marshal(map[string]any{
-			"id": a.ID, "content": a.Content, "single_word": a.SingleWord, "lstrip": a.LStrip, "rstrip": a.RStrip,
-			"normalized": a.Normalized, "special": a.Special,
-		})
-		if err != nil {
-			return false, err
-		}
-		v.added[a.Content] = a.ID
-		list, changed = append(list, text), true
 	}
 	if changed {
 		if file["added_tokens"], err = json.Marshal(list); err != nil {

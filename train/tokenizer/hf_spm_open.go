@@ -4,70 +4,41 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"slices"
 )
 
 // sentencePieceFiles are the names that a SentencePiece model has in a folder, by the class that
 // reads it.
 var sentencePieceFiles = []string{"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model"}
 
-// spmClass is how one of transformers' classes makes a tokenizer of a SentencePiece model.
-type spmClass struct {
-	kind    uint64            // of model that it needs, 0 for either
-	special map[string]string // its special tokens by name, where the folder says nothing of them
-	build   func(*spmBuild) error
-}
-
-// spmClasses are by the class that tokenizer_config.json names.
-var spmClasses = map[string]spmClass{
-	"":                    {0, nil, (*spmBuild).plain},
-	"TokenizersBackend":   {0, nil, (*spmBuild).plain},
-	"PreTrainedTokenizer": {0, nil, (*spmBuild).plain},
-	"LlamaTokenizer":      {spBPE, map[string]string{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}, (*spmBuild).llama},
-	"GemmaTokenizer": {
-		spBPE, map[string]string{
-			"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>",
-		},
-		(*spmBuild).gemma,
-	},
-	"T5Tokenizer":         {spUnigram, map[string]string{"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, (*spmBuild).t5},
-	"XLMRobertaTokenizer": {spUnigram, robertaTokens, (*spmBuild).xlmRoberta},
-	"CamembertTokenizer":  {spUnigram, robertaTokens, (*spmBuild).camembert},
-	"DebertaV2Tokenizer":  {spUnigram, bracketTokens("[UNK]", "[PAD]"), (*spmBuild).debertaV2},
-	"AlbertTokenizer":     {spUnigram, bracketTokens("<unk>", "<pad>"), (*spmBuild).albert},
-}
-
-var robertaTokens = map[string]string{
-	"bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "cls_token": "<s>", "unk_token": "<unk>", "pad_token": "<pad>",
-	"mask_token": "<mask>",
-}
-
-func bracketTokens(unk, pad string) map[string]string {
-	return map[string]string{
-		"bos_token": "[CLS]", "eos_token": "[SEP]", "sep_token": "[SEP]", "cls_token": "[CLS]", "unk_token": unk, "pad_token": pad,
-		"mask_token": "[MASK]",
-	}
+// spmModels make the model of a class's tokenizer of the pieces, by the class. The rest of it is in
+// hfClasses.
+var spmModels = map[string]func(*spmBuild) error{
+	"LlamaTokenizer": (*spmBuild).bpe, "GemmaTokenizer": (*spmBuild).bpe, "T5Tokenizer": (*spmBuild).t5Pieces,
+	"XLMRobertaTokenizer": (*spmBuild).xlmRobertaPieces, "CamembertTokenizer": (*spmBuild).camembertPieces,
+	"DebertaV2Tokenizer": (*spmBuild).debertaV2Pieces, "AlbertTokenizer": (*spmBuild).albertPieces,
 }
 
 // spmBuild is a tokenizer.json while it is made of a SentencePiece model.
 type spmBuild struct {
-	*hfFolder
+	*hfBuild
 	*sentencePiece
-	json hfObject
 }
 
 // sentencePiece makes a tokenizer.json of a SentencePiece model, as the class does.
 func (f *hfFolder) sentencePiece(content []byte) (map[string]json.RawMessage, error) {
-	c, found := spmClasses[f.class]
-	if !found {
+	build, found := spmModels[f.class]
+	plain := f.class == "" || f.class == "TokenizersBackend" || f.class == "PreTrainedTokenizer"
+	if !found && !plain {
 		return nil, fmt.Errorf("the class %q is not known here for a SentencePiece model", f.class)
 	}
 	m, err := readSentencePiece(content)
 	if err != nil {
 		return nil, err
 	}
-	if c.kind != 0 && c.kind != m.kind {
-		return nil, fmt.Errorf("its model_type is %d, the class %q needs %d", m.kind, f.class, c.kind)
+	c := hfClasses[f.class]
+	kind := map[string]uint64{"BPE": spBPE, "Unigram": spUnigram}[c.model]
+	if kind != 0 && kind != m.kind {
+		return nil, fmt.Errorf("its model_type is %d, the class %q needs %d", m.kind, f.class, kind)
 	}
 	f.setDefaults(c.special)
 	f.extra = nil // as transformers has it: those of the model take the place of those of the folder
@@ -76,11 +47,22 @@ func (f *hfFolder) sentencePiece(content []byte) (map[string]json.RawMessage, er
 			f.extra = append(f.extra, hfAddedJSON{Content: piece.text, Special: piece.kind == spControl})
 		}
 	}
-	b := &spmBuild{f, m, hfObject{}}
-	if err := c.build(b); err != nil {
+	b := &spmBuild{&hfBuild{f, hfObject{}, hfObject{}, ""}, m}
+	if len(m.charsMap) > 0 {
+		b.table = base64.StdEncoding.EncodeToString(m.charsMap)
+	}
+	if plain {
+		build, c.steps = (*spmBuild).plain, nil
+	}
+	if err := build(b); err != nil {
 		return nil, err
 	}
-	return b.json.file()
+	if c.steps != nil {
+		if err := c.steps(b.hfBuild); err != nil {
+			return nil, err
+		}
+	}
+	return b.file()
 }
 
 // score is a token of a Unigram model.
@@ -95,13 +77,8 @@ func (b *spmBuild) scores(first int) [][]any {
 	return list
 }
 
-// unigram sets the model; unknown is the place of the unknown token in vocab.
-func (b *spmBuild) unigram(vocab [][]any, unknown int, byteFallback bool) {
-	b.json["model"] = hfObject{"type": "Unigram", "unk_id": unknown, "vocab": vocab, "byte_fallback": byteFallback}
-}
-
-// bpe sets the model; unknown is a token, or empty for none.
-func (b *spmBuild) bpe(unknown string) error {
+// bpe makes a model of merges.
+func (b *spmBuild) bpe() error {
 	vocab := make(map[string]int, len(b.pieces))
 	for id, piece := range b.pieces {
 		vocab[piece.text] = id
@@ -111,15 +88,8 @@ func (b *spmBuild) bpe(unknown string) error {
 		tokens[id] = piece.text
 	}
 	merges, err := mergesOf(tokens, vocab)
-	if err != nil {
-		return err
-	}
-	model := hfObject{"type": "BPE", "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": merges}
-	if unknown != "" {
-		model["unk_token"] = unknown
-	}
-	b.json["model"] = model
-	return nil
+	b.model["vocab"], b.model["merges"] = vocab, merges
+	return err
 }
 
 // mergesOf lists the pairs of tokens that make a token. SentencePiece keeps no merges: it joins the
@@ -171,172 +141,50 @@ func (m *merges) add(left, right string) {
 	m.list = append(m.list, [2]string{left, right})
 }
 
-// precompiled is the model's own normaliser, if it has one.
-func (b *spmBuild) precompiled() []any {
-	if len(b.charsMap) == 0 {
-		return nil
-	}
-	return []any{hfObject{"type": "Precompiled", "precompiled_charsmap": base64.StdEncoding.EncodeToString(b.charsMap)}}
-}
-
-func replace(from, to string) hfObject {
-	return hfObject{"type": "Replace", "pattern": hfObject{"String": from}, "content": to}
-}
-
-func metaspace(scheme string, split bool) hfObject {
-	return hfObject{"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
-}
-
-func normalizers(list ...any) hfObject { return hfObject{"type": "Sequence", "normalizers": list} }
-
-func preTokenizers(list ...any) hfObject { return hfObject{"type": "Sequence", "pretokenizers": list} }
-
-// bytesDecoder makes text of pieces and byte tokens.
-func bytesDecoder(more ...any) hfObject {
-	list := []any{replace("▁", " "), hfObject{"type": "ByteFallback"}, hfObject{"type": "Fuse"}}
-	return hfObject{"type": "Sequence", "decoders": append(list, more...)}
-}
-
-// inWords is what the encoders do: white space cuts a text into words, each with a space before it.
-func (b *spmBuild) inWords() {
-	scheme := "never"
-	if b.bool("add_prefix_space", true) {
-		scheme = "always"
-	}
-	b.json["pre_tokenizer"] = preTokenizers(hfObject{"type": "WhitespaceSplit"}, metaspace(scheme, true))
-	b.json["decoder"] = metaspace(scheme, true)
-}
-
-func (b *spmBuild) llama() error {
-	if err := b.bpe(""); err != nil {
-		return err
-	}
-	space := b.bool("add_prefix_space", true)
-	scheme := "never"
-	switch {
-	case space && b.bool("legacy", false):
-		scheme = "always"
-	case space:
-		scheme = "first"
-	}
-	b.json["pre_tokenizer"], b.json["decoder"] = metaspace(scheme, false), bytesDecoder()
-	if space {
-		b.json["decoder"] = bytesDecoder(hfObject{"type": "Strip", "content": " ", "start": 1, "stop": 0})
-	}
-	return nil
-}
-
-func (b *spmBuild) gemma() error {
-	if err := b.bpe(b.named["unk_token"].Content); err != nil {
-		return err
-	}
-	b.json["normalizer"] = replace(" ", "▁")
-	b.json["pre_tokenizer"] = hfObject{
-		"type": "Split", "pattern": hfObject{"String": " "}, "behavior": "MergedWithPrevious", "invert": false,
-	}
-	b.json["decoder"] = bytesDecoder()
-	return nil
-}
-
-func (b *spmBuild) t5() error {
+// t5Pieces are the pieces, and sentinels behind them.
+func (b *spmBuild) t5Pieces() error {
 	vocab := b.scores(0)
-	sentinels := b.number("extra_ids", 100)
-	if sentinels < 0 || sentinels > mostFiller {
-		return fmt.Errorf("extra_ids is %d, it needs to be from 0 to %d", sentinels, mostFiller)
+	sentinels, err := b.sentinels()
+	if err != nil {
+		return err
 	}
-	for i := sentinels - 1; i >= 0; i-- {
-		token := fmt.Sprintf("<extra_id_%d>", i)
-		b.extra = append(b.extra, hfAddedJSON{Content: token, Special: true})
-		vocab = append(vocab, score(token, 0))
+	for i := len(sentinels) - 1; i >= 0; i-- {
+		vocab = append(vocab, score(sentinels[i], 0))
+		b.extra = append(b.extra, hfAddedJSON{Content: sentinels[i], Special: true})
 	}
 	if len(vocab) < 3 {
 		return fmt.Errorf("it has %d pieces, T5 needs at least 3", len(vocab))
 	}
-	b.unigram(vocab, 2, false)
-	if list := b.precompiled(); list != nil {
-		b.json["normalizer"] = list[0]
-	}
-	b.inWords()
-	eos := b.named["eos_token"].Content
-	b.around = inTemplate([]string{"$A", eos}, []string{"$A", eos, "$B", eos})
+	b.model["vocab"] = vocab
 	return nil
 }
 
-func (b *spmBuild) xlmRoberta() error {
+func (b *spmBuild) xlmRobertaPieces() error {
 	bos, eos := b.named["bos_token"].Content, b.named["eos_token"].Content
 	vocab := [][]any{score(bos, 0), score(b.named["pad_token"].Content, 0), score(eos, 0), score(b.named["unk_token"].Content, 0)}
-	vocab = append(append(vocab, b.scores(3)...), score(b.named["mask_token"].Content, 0))
-	b.unigram(vocab, 3, false)
-	return b.roberta(bos, eos)
+	b.model["vocab"] = append(append(vocab, b.scores(3)...), score(b.named["mask_token"].Content, 0))
+	return nil
 }
 
-func (b *spmBuild) camembert() error {
+func (b *spmBuild) camembertPieces() error {
 	vocab := [][]any{
 		score("<s>NOTUSED", 0), score(b.named["pad_token"].Content, 0), score("</s>NOTUSED", 0), score(b.named["unk_token"].Content, 0),
 		score("<unk>NOTUSED", -100),
 	}
-	vocab = append(append(vocab, b.scores(1)...), score(b.named["mask_token"].Content, 0))
-	b.unigram(vocab, 3, false)
-	var object map[string]json.RawMessage
-	if mask := b.named["mask_token"]; json.Unmarshal(b.fields["mask_token"], &object) != nil {
-		mask.LStrip = true
-		b.named["mask_token"] = mask
-	}
-	return b.roberta(b.named["bos_token"].Content, b.named["eos_token"].Content)
-}
-
-// roberta is what XLM-R and CamemBERT share.
-func (b *spmBuild) roberta(bos, eos string) error {
-	if list := b.precompiled(); list != nil {
-		b.json["normalizer"] = list[0]
-	}
-	b.inWords()
-	b.around = inTemplate([]string{bos, "$A", eos}, []string{bos, "$A", eos, eos, "$B", eos})
+	b.model["vocab"] = append(append(vocab, b.scores(1)...), score(b.named["mask_token"].Content, 0))
 	return nil
 }
 
-func (b *spmBuild) debertaV2() error {
-	unknown := slices.IndexFunc(b.pieces, func(p spPiece) bool { return p.text == b.named["unk_token"].Content && p.score == 0 })
-	if unknown < 0 {
-		unknown = b.unknown.id
-	}
-	b.unigram(b.scores(0), unknown, false)
-	list := []any{
-		hfObject{"type": "Replace", "pattern": hfObject{"Regex": `\s{2,}|[\n\r\t]`}, "content": " "}, hfObject{"type": "NFC"},
-		hfObject{"type": "Strip", "strip_left": false, "strip_right": true},
-	}
-	if b.bool("do_lower_case", false) {
-		list = append([]any{hfObject{"type": "Lowercase"}}, list...)
-	}
-	b.json["normalizer"] = normalizers(list...)
-	scheme := "first"
-	if b.bool("add_prefix_space", true) {
-		scheme = "always"
-	}
-	steps := []any{metaspace(scheme, true)}
-	if b.bool("split_by_punct", false) {
-		steps = append([]any{hfObject{"type": "Punctuation", "behavior": "Isolated"}}, steps...)
-	}
-	b.json["pre_tokenizer"], b.json["decoder"] = preTokenizers(steps...), metaspace(scheme, true)
-	b.around = bracketed(b.named["cls_token"].Content, b.named["sep_token"].Content)
+func (b *spmBuild) debertaV2Pieces() error {
+	b.model["vocab"], b.model["unk_id"] = b.scores(0), b.unknown.id
 	return nil
 }
 
-func (b *spmBuild) albert() error {
+func (b *spmBuild) albertPieces() error {
 	if len(b.pieces) < 2 {
 		return fmt.Errorf("it has %d pieces, ALBERT needs at least 2", len(b.pieces))
 	}
-	b.unigram(b.scores(0), 1, false)
-	list := []any{replace("``", `"`), replace("''", `"`)}
-	if !b.bool("keep_accents", false) {
-		list = append(list, hfObject{"type": "NFKD"}, hfObject{"type": "StripAccents"})
-	}
-	if b.bool("do_lower_case", true) {
-		list = append(list, hfObject{"type": "Lowercase"})
-	}
-	b.json["normalizer"] = normalizers(append(list, b.precompiled()...)...)
-	b.inWords()
-	b.around = bracketed(b.named["cls_token"].Content, b.named["sep_token"].Content)
+	b.model["vocab"] = b.scores(0)
 	return nil
 }
 
@@ -351,17 +199,18 @@ func (b *spmBuild) plain() error {
 	}
 	b.setDefaults(tokens)
 	if b.kind == spBPE {
-		if err := b.bpe(b.unknown.text); err != nil {
+		if err := b.bpe(); err != nil {
 			return err
 		}
-		b.json["model"].(hfObject)["byte_fallback"] = b.byteFallback
+		b.model["type"], b.model["fuse_unk"], b.model["unk_token"] = "BPE", true, b.unknown.text
 	} else {
-		b.unigram(b.scores(0), b.unknown.id, b.byteFallback)
+		b.model["type"], b.model["vocab"], b.model["unk_id"] = "Unigram", b.scores(0), b.unknown.id
 	}
-	b.json["normalizer"] = normalizers(append(b.precompiled(), replace(" ", "▁"))...)
-	b.json["decoder"] = hfObject{"type": "Sequence", "decoders": []any{replace("▁", " ")}}
+	b.model["byte_fallback"] = b.byteFallback
+	b.steps["normalizer"] = normalizers(append(b.precompiled(), replace(" ", "▁"))...)
+	b.steps["decoder"] = hfObject{"type": "Sequence", "decoders": []any{replace("▁", " ")}}
 	if b.byteFallback {
-		b.json["decoder"] = bytesDecoder()
+		b.steps["decoder"] = bytesDecoder()
 	}
 	return nil
 }

@@ -129,6 +129,10 @@ def folders():
     yield "albert", "albert", {"spiece.model": bracketed()}, {"tokenizer_config.json": dict(tokenizer_class="AlbertTokenizer")}
     yield "plain_bpe", "llama", {"tokenizer.model": bpe()}, {"tokenizer_config.json": dict(tokenizer_class="PreTrainedTokenizerFast")}
     yield "plain_unigram", "llama", {"tokenizer.model": unigram(byte_fallback=True, vocab_size=480)}, {}
+    old = json.loads((pathlib.Path(__file__).parent / "huggingface" / "clip.json").read_text())["tokenizer"]["model"]
+    merges = "#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in old["merges"])
+    yield "clip", "clip", {}, {"vocab.json": old["vocab"], "merges.txt": merges, "tokenizer_config.json": dict(
+        tokenizer_class="CLIPTokenizer", unk_token="<|end|>", bos_token="<s>", eos_token="</s>")}
     yield "tekken", "mistral", {}, {"tekken.json": tekken()}
     yield "tekken_short", "mistral", {}, {
         "tekken.json": tekken(430, 6, 6), "tokenizer_config.json": dict(add_bos_token=True, bos_token="<s>", eos_token="</s>")}
