@@ -45,6 +45,7 @@ type EncoderHeads struct {
 	PoolerDropout    bool               // the pooler reads its vector after dropout
 	MaskedActivation kernels.Activation // of the masked head; zero means that of the blocks
 	MaskedNoBias     bool               // the linear layer of the masked head has no bias
+	MaskedUnbiased   bool               // the masked head adds no bias of its words, there is no predbias
 	MaskedUntied     bool               // the masked head has words of its own, the part predtokens
 }
 
@@ -180,7 +181,9 @@ func (e *Encoder) addHeads(c EncoderConfig, norm NormConfig, words *Embedding) {
 		words.tie()
 	}
 	e.masked = &maskedHead{transform: transform, norm: e.norm("prednorm", c.Block.NewNorm, norm), tokens: words}
-	e.masked.bias = e.s.Parameter("predbias", Zero, 1, c.Text.Vocab)
+	if !e.heads.MaskedUnbiased {
+		e.masked.bias = e.s.Parameter("predbias", Zero, 1, c.Text.Vocab)
+	}
 }
 
 // Heads says what the encoder has behind its blocks.
@@ -285,6 +288,9 @@ func (e *Encoder) Predict(h Tensor) Tensor {
 		return e.failf("there is no head for masked tokens, the config needs Masked")
 	}
 	logits := e.masked.tokens.Logits(h.Through(e.masked.transform, e.masked.norm))
+	if e.heads.MaskedUnbiased {
+		return logits
+	}
 	return logits.Add(e.masked.bias)
 }
 

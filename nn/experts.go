@@ -34,6 +34,7 @@ type ExpertsConfig struct {
 // SharedExpert describes a gated MLP that all tokens go through beside those that they choose.
 type SharedExpert struct {
 	Hidden int  // 0 means that there is none
+	Bias   bool // its linear layers have biases
 	Gated  bool // what it gives is multiplied by σ(x·w), a number for each token, as in Qwen2-MoE
 }
 
@@ -85,7 +86,8 @@ func NewExperts(s *Scope, c ExpertsConfig) *Experts {
 	m.down, m.downBias = m.each("down", initOr(c.ProjInit, c.Init), c.Hidden, c.Dim)
 	if c.Shared.Hidden != 0 {
 		m.shared = NewMLP(s.Sub("shared"), MLPConfig{
-			Dim: c.Dim, Hidden: c.Shared.Hidden, Gated: true, Activation: c.Activation, NoBias: true, Init: c.Init, ProjInit: c.ProjInit,
+			Dim: c.Dim, Hidden: c.Shared.Hidden, Gated: true, Activation: c.Activation, NoBias: !c.Shared.Bias, Init: c.Init,
+			ProjInit: c.ProjInit,
 		})
 		if c.Shared.Gated {
 			m.sharedGate = NewLinear(s.Sub("sharedgate"), LinearConfig{In: c.Dim, Out: 1, NoBias: true, Init: c.Init})

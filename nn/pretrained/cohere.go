@@ -10,6 +10,9 @@ func readCohere(c *config) *decoder {
 	b.Hidden, b.Gated, b.Activation, b.Epsilon = c.size("intermediate_size", 0), true, c.activation("hidden_act", "silu"), c.float("layer_norm_eps", 1e-5)
 	b.Norms, b.NormBias = nn.ParallelNorm, new(bool)
 	d.group(c, 0)
+	if size := c.sizeOrNone("head_dim", 0); size > 0 {
+		b.Attention.HeadDim = size
+	}
 	d.bias(c)
 	b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 	d.LogitScale = c.positive("logit_scale", 0.0625)
@@ -26,7 +29,6 @@ func cohere(c *config, context int) *architecture {
 // cohere2 has no RoPE where layers see everything.
 func cohere2(c *config, context int) *architecture {
 	d := readCohere(c)
-	needs(c, "head_dim", d.Block.Attention.HeadDim)
 	pattern := c.size("sliding_window_pattern", 4)
 	for _, name := range []string{
 		"_sliding_window_pattern", // is written beside layer_types, for no one to read, nor are those of the published config

@@ -12,7 +12,8 @@ func deepSeekV2(c *config, context int) *architecture {
 	d := readDeepSeek(c, 2048)
 	needs(c, "scoring_func", "softmax")
 	needs(c, "norm_topk_prob", false)
-	needs(c, "mlp_bias", false)
+	biased := c.bool("mlp_bias", false) // not of the experts that are chosen
+	d.Block.MLPBias, d.mixture.Shared.Bias = &biased, biased
 	g := grouping{scale: 1, shared: 2}
 	switch method := c.string("topk_method", "greedy"); method {
 	case "greedy":

@@ -40,6 +40,7 @@ var encoders = []string{
 	"mpnet-classes",
 	"modernbert",
 	"modernbert-masked",
+	"modernbert-unbiased-masked",
 	"modernbert-untied-masked",
 	"gemma3-both",
 	"llama-both",

@@ -81,10 +81,13 @@ func (m *mixture) links(d *decoder, theirs, ours string) (links []link) {
 		of("expert.down", "mlp.down.weight", m.Hidden, dim, 0, dim)
 	}
 	if hidden := m.Shared.Hidden; hidden > 0 {
-		for _, part := range []string{"gate", "up"} {
-			links = append(links, weight(name("mlp.shared")+"."+parts["expert."+part]+".weight", ours+"mlp.shared."+part+".weight", dim, hidden))
+		of := func(part string, in, out int) {
+			theirs, ours := name("mlp.shared")+"."+parts["expert."+part], ours+"mlp.shared."+part
+			links = append(links, linears(theirs, in, m.Shared.Bias, output{ours: ours, n: out})...)
 		}
-		links = append(links, weight(name("mlp.shared")+"."+parts["expert.down"]+".weight", ours+"mlp.shared.down.weight", hidden, dim))
+		of("gate", dim, hidden)
+		of("up", dim, hidden)
+		of("down", hidden, dim)
 		if m.Shared.Gated {
 			links = append(links, weight(name("mlp.sharedgate")+".weight", ours+"mlp.sharedgate.weight", dim, 1))
 		}

@@ -139,10 +139,12 @@ func init() {
 			{"residual_multiplier", `1`, works, ""},
 			{"tie_word_embeddings", `true`, works, ""},
 		}),
-		"cohere": slices.Concat(cohereFields, []configField{{"use_qk_norm", `true`, works, ""}}),
+		"cohere": slices.Concat(without(cohereFields, "head_dim"), []configField{
+			{"head_dim", `4`, works, ""}, {"use_qk_norm", `true`, works, ""},
+		}),
 		"cohere2": slices.Concat(without(cohereFields, "head_dim"), []configField{
 			{"_sliding_window_pattern", `1`, idle, ""}, // layer_types says it
-			{"head_dim", `4`, refused, ""},
+			{"head_dim", `4`, works, ""},
 			{"order_of_interleaved_layers", `"local_attn_first"`, idle, ""}, // transformers looks at none of these
 			{"position_embedding_type", `"other"`, idle, ""},
 			{"rotary_pct", `0.5`, idle, ""},

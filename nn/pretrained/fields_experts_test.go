@@ -82,7 +82,7 @@ func init() {
 			{"use_qk_norm", `false`, works, ""},
 		}),
 		"deepseek_v2": slices.Concat(latentFields, []configField{
-			{"mlp_bias", `true`, refused, ""},
+			{"mlp_bias", `true`, works, ""},
 			{"n_group", `2`, works, `{"topk_group": 1, "num_experts_per_tok": 2}`},
 			{"n_group", `3`, refused, ""},
 			{"n_group", `2`, idle, `{"topk_method": "greedy"}`},

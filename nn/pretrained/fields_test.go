@@ -279,7 +279,7 @@ var configFields = map[string][]configField{
 		{"classifier_bias", `true`, refused, ""},
 		{"classifier_dropout", `0.5`, idle, ""},    // of heads for classes
 		{"classifier_pooling", `"mean"`, idle, ""}, // of heads for classes
-		{"decoder_bias", `false`, refused, ""},
+		{"decoder_bias", `false`, works, ""},
 		{"deterministic_flash_attn", `true`, idle, ""},
 		{"embedding_dropout", `0.5`, works, ""},
 		{"global_attn_every_n_layers", `1`, works, `{"layer_types": null}`},

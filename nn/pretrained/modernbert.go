@@ -52,9 +52,9 @@ func modernBERT(c *config, _ int) *architecture {
 	kind := c.ending(bare, masked)
 	tied, base := c.bool("tie_word_embeddings", true), ""
 	if kind == masked {
-		needs(c, "decoder_bias", true)
 		act := c.activation("classifier_activation", "gelu")
 		base, e.Heads = "model.", nn.EncoderHeads{Masked: true, MaskedActivation: act, MaskedNoBias: true, MaskedUntied: !tied}
+		e.Heads.MaskedUnbiased = !c.bool("decoder_bias", true)
 	}
 
 	norm := func(theirs, ours string) link { return same(theirs+".weight", ours+".weight", dim) }
@@ -73,9 +73,12 @@ func modernBERT(c *config, _ int) *architecture {
 	links = append(links, norm(base+"final_norm", "norm"))
 	a := &architecture{prefix: "model.", padding: c.padding(vocab, 50283, "tokens.weight")}
 	if kind == masked {
-		bias := same("decoder.bias", "predbias", vocab)
-		bias.parts[0].shape = []int{1, vocab}
-		links = append(links, weight("head.dense.weight", "transform.weight", dim, dim), norm("head.norm", "prednorm"), bias)
+		links = append(links, weight("head.dense.weight", "transform.weight", dim, dim), norm("head.norm", "prednorm"))
+		if !e.Heads.MaskedUnbiased {
+			bias := same("decoder.bias", "predbias", vocab)
+			bias.parts[0].shape = []int{1, vocab}
+			links = append(links, bias)
+		}
 		if tied {
 			a.repeats = []repeat{{"decoder.weight", base + "embeddings.tok_embeddings.weight"}}
 		} else {

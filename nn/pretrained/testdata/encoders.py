@@ -59,6 +59,7 @@ texts = {
     "mpnet-classes": lambda: tf.MPNetForSequenceClassification(tf.MPNetConfig(**beyond, num_labels=3)),
     "modernbert": lambda: tf.ModernBertModel(tf.ModernBertConfig(**modern, layer_types=["full_attention", "sliding_attention", "full_attention"])),
     "modernbert-masked": lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(**modern, classifier_activation="silu")),
+    "modernbert-unbiased-masked": lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(**modern, decoder_bias=False)),
     "modernbert-untied-masked": lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(**dict(modern, tie_word_embeddings=False))),
 }
 nomic = dict(

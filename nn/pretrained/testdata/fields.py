@@ -27,7 +27,7 @@ models = [
     *(name for name in decoders if name != "llama-longrope"), "llama-classes", "gemma3-images", "t5", "t5-gated", "mt5", "bart", "marian", "whisper",
     "albert-classes", "albert-masked", "bert-classes", "bert-untied-masked", "roberta-classes", "roberta-masked", "xlm-roberta", "camembert-tokens", "distilbert-classes",
     "electra-classes", "electra-masked", "electra-untied-masked",
-    "mpnet-classes", "modernbert", "modernbert-masked", "modernbert-untied-masked", "nomic-classes", "deberta-classes", "deberta-masked",
+    "mpnet-classes", "modernbert", "modernbert-masked", "modernbert-unbiased-masked", "modernbert-untied-masked", "nomic-classes", "deberta-classes", "deberta-masked",
     "gemma3-both", "llama-both", "mistral-both", "qwen2-both",
     "vit-classes", "vit-plain", "dinov2", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated", "clip", "siglip",
 ]

@@ -117,6 +117,8 @@ models |= {
         rope_parameters=dict(yarn, mscale=0.7, mscale_all_dim=0.5))),
     "deepseek_v2-greedy": lambda: tf.DeepseekV2ForCausalLM(tf.DeepseekV2Config(
         **dict(latent, n_group=1, topk_group=1), q_lora_rank=9, attention_bias=True, n_shared_experts=1)),
+    "deepseek_v2-biased": lambda: tf.DeepseekV2ForCausalLM(tf.DeepseekV2Config(
+        **dict(latent, n_group=1, topk_group=1), q_lora_rank=9, mlp_bias=True, n_shared_experts=1)),
     "deepseek_v3": lambda: tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(
         **latent, q_lora_rank=9, attention_bias=True, n_shared_experts=1, rope_parameters=dict(yarn, mscale=1.0, mscale_all_dim=1.0))),
     "deepseek_v3-halves": lambda: tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(
@@ -139,6 +141,9 @@ models |= {
     "phi-norms": lambda: tf.PhiForCausalLM(tf.PhiConfig(**grouped, partial_rotary_factor=0.67, qk_layernorm=True)),
     "stablelm-norms": lambda: tf.StableLmForCausalLM(tf.StableLmConfig(
         **grouped, use_parallel_residual=True, partial_rotary_factor=0.67, qk_layernorm=True)),
+    "cohere-heads": lambda: tf.CohereForCausalLM(tf.CohereConfig(**dict(grouped, head_dim=10), logit_scale=0.5, use_qk_norm=True)),
+    "cohere2-heads": lambda: tf.Cohere2ForCausalLM(tf.Cohere2Config(
+        **dict(grouped, head_dim=4), layer_types=["sliding_attention", "full_attention"], sliding_window=4)),
     "cohere-norms": lambda: tf.CohereForCausalLM(tf.CohereConfig(**grouped, logit_scale=0.5, use_qk_norm=True)),
     "persimmon": lambda: tf.PersimmonForCausalLM(tf.PersimmonConfig(**small, partial_rotary_factor=0.67)),
     "mixtral-gelu": lambda: tf.MixtralForCausalLM(tf.MixtralConfig(**mixture, num_local_experts=5, hidden_act="gelu_pytorch_tanh")),
