@@ -51,7 +51,7 @@ func overCache(b *testing.B, dtype kernels.DType, d, length, heads, keyHeads, th
 	out := kernels.AttentionOutputs{O: made(1, heads, 1, d)}
 	backend := &cpu.Backend{Threads: threads}
 	bytes := float64(2 * a.K.Elements() * dtype.Size())
-	other := make([]float32, 64<<20)
+	other := slices.Repeat([]float32{1}, 64<<20) // written: all that was not is one page of zeros
 	var seconds, shares []float64
 	best := 0.0
 	for b.Loop() {
