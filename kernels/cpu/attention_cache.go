@@ -9,23 +9,24 @@ import (
 )
 
 // Attention of a few rows over many keys, as a model computes it for its next token, takes as long
-// as reading the keys and values once. A task is a run of keys of all heads, a few keys at a time:
-// these are read as they lie in memory, from one end to the other, and are in the second-level
-// cache when the heads come to them, one by one. Where runs begin depends on the problem alone, and
-// their sums are added in the order of the keys.
+// as reading the keys and values once. A task is a run of keys of all heads. A few keys at a time
+// are read for all heads, nearly as they lie in memory, and kernels ask for the next ones while they
+// compute. Where runs begin depends on the problem alone, and their sums are added in the order of
+// the keys.
 
 const (
 	// mostCacheRows is how many rows may share keys, leastCacheKeys how many keys are worth it.
 	mostCacheRows, leastCacheKeys = 16, 128
 	// keysOfRun is a task's keys.
 	keysOfRun = 256
-	// mostOfStep and leastOfStep are the keys that are read at once, bytesOfStep what they take in
-	// float32 unless they are the least.
-	mostOfStep, leastOfStep, bytesOfStep = 32, 8, 512 << 10
+	// mostOfStep and leastOfStep are the keys of a step of the softmax, bytesOfStep what they and
+	// their values take unless they are the least. keysAtOnce are those that a kernel reads.
+	mostOfStep, leastOfStep, bytesOfStep = 64, keysAtOnce, 256 << 10
+	keysAtOnce                           = 16
 )
 
-// everyKey lists the keys of a step.
-var everyKey = func() (list [mostOfStep]int64) {
+// everyKey lists the keys that a kernel reads.
+var everyKey = func() (list [keysAtOnce]int64) {
 	for i := range list {
 		list[i] = int64(i)
 	}
@@ -62,9 +63,9 @@ type cached[T kernels.Float] struct {
 
 func overCache[T kernels.Float](b *Backend, a *kernels.Attention, out kernels.AttentionOutputs) error {
 	f := newForward[T](a, out)
-	f.tile, f.single, f.shared = tile{rows: mostCacheRows, columns: mostOfStep, strip: mostCacheRows}, false, true
 	c := &cached[T]{forward: f, sharing: f.group * a.Q.Shape[2], runs: ceilDiv(a.K.Shape[2], keysOfRun)}
-	for c.together = mostOfStep; c.together > leastOfStep && c.together*f.kvHeads*(f.d+f.dv)*kernels.F32.Size() > bytesOfStep; {
+	f.tile, f.single, f.shared = tile{rows: f.kvHeads * c.sharing, columns: mostOfStep, strip: c.sharing}, false, true
+	for c.together = mostOfStep; c.together > leastOfStep && c.together*f.kvHeads*(f.d+f.dv)*a.K.DType.Size() > bytesOfStep; {
 		c.together /= 2
 	}
 	n := len(f.sequences) * c.runs * f.kvHeads * c.sharing
@@ -91,19 +92,14 @@ func overCache[T kernels.Float](b *Backend, a *kernels.Attention, out kernels.At
 // cachedScratch is what a worker needs for itself.
 type cachedScratch[T kernels.Float] struct {
 	*forwardScratch[T]
-	memory       *workspace
-	queries      []T       // of all heads
-	keys, values []float32 // a step's, where they are widened
+	memory  *workspace
+	queries []T // of all heads
 }
 
 func newCachedScratch[T kernels.Float](c *cached[T]) *cachedScratch[T] {
-	keys, values := c.together*c.kvHeads*c.d, c.together*c.kvHeads*c.dv
-	if c.K.DType != kernels.BF16 {
-		keys, values = 0, 0
-	}
 	queries := c.kvHeads * c.sharing * c.dPadded
-	w := &cachedScratch[T]{newForwardScratch(c.forward), newWorkspace(bytesFor[T](queries) + bytesFor[float32](keys) + bytesFor[float32](values)), nil, nil, nil}
-	w.queries, w.keys, w.values = take[T](w.memory, queries), take[float32](w.memory, keys), take[float32](w.memory, values)
+	w := &cachedScratch[T]{newForwardScratch(c.forward), newWorkspace(bytesFor[T](queries)), nil}
+	w.queries = take[T](w.memory, queries)
 	return w
 }
 
@@ -137,15 +133,15 @@ func (c *cached[T]) do(w *cachedScratch[T], s kernels.Sequence, run int) {
 	fill(c.m[at:at+n], float64(lowest[T]()))
 	clear(c.l[at : at+n])
 	clear(c.partials.data[at*c.dvPadded : (at+n)*c.dvPadded])
+	lo, hi := c.band(s)
 	for k0 := from; k0 < to; k0 += c.together {
-		n := min(c.together, to-k0)
-		keys, values := c.read(w.keys, c.K, s, k0, n), c.read(w.values, c.V, s, k0, n)
+		st := step[T]{cached: c, forwardScratch: w.forwardScratch, s: s, run: run, k0: k0, keys: min(c.together, to-k0), lo: lo - k0, hi: hi - k0}
+		st.whole = st.lo+s.Sq-1 <= 0 && st.hi >= st.keys
+		st.dots(w.queries)
 		for head := range c.kvHeads {
-			at := c.at(s, run, head)
-			w.m, w.l, w.o = c.m[at:at+c.sharing], c.l[at:at+c.sharing], c.partials.from(at)
-			w.q = w.queries[head*c.sharing*c.dPadded:]
-			c.step(w.forwardScratch, s, head, k0, n, keys.of(head), values.of(head))
+			st.soften(head)
 		}
+		st.combine()
 	}
 }
 
@@ -157,99 +153,107 @@ type someRows struct {
 	head   int // elements from head to head
 }
 
-func (r someRows) at(n int) unsafe.Pointer { return unsafe.Add(r.data, n*r.stride*r.dtype.Size()) }
-func (r someRows) from(n int) someRows     { r.data = r.at(n); return r }
+func (r someRows) from(n int) someRows {
+	r.data = unsafe.Add(r.data, n*r.stride*r.dtype.Size())
+	return r
+}
+
 func (r someRows) of(head int) someRows {
 	r.data = unsafe.Add(r.data, head*r.head*r.dtype.Size())
 	return r
 }
 
-// read brings n rows of all heads into the cache, widened into memory if they are of bfloat16.
-func (c *cached[T]) read(wide []float32, t kernels.Tensor, s kernels.Sequence, row, n int) someRows {
-	d, size := t.Shape[3], t.DType.Size()
-	in := someRows{t.DType, unsafe.Add(t.Data, size*t.Offset(s.KeyBatch, 0, s.K0+row)), t.Strides[2], t.Strides[1]}
-	together := in.head == d && in.stride == c.kvHeads*d // all heads of a key lie side by side
-	if t.DType != kernels.BF16 {
-		if together {
-			const float = 4
-			simd.Greatest(n*in.stride*size/float, (*float32)(in.data)) // it reads; what it finds is of no use
+// ahead is how many bytes there are to what a kernel's next call reads.
+func (r someRows) ahead() int { return keysAtOnce * r.stride * r.dtype.Size() }
+
+// rowsOf are a sequence's keys or values from one on, of the first head.
+func rowsOf(t kernels.Tensor, s kernels.Sequence, row int) someRows {
+	return someRows{t.DType, unsafe.Add(t.Data, t.DType.Size()*t.Offset(s.KeyBatch, 0, s.K0+row)), t.Strides[2], t.Strides[1]}
+}
+
+// step is some keys of a run, whose scores with the rows of all heads are in the scratch. Row 0 of
+// a head sees those from lo up to hi.
+type step[T kernels.Float] struct {
+	*cached[T]
+	*forwardScratch[T]
+	s             kernels.Sequence
+	run, k0, keys int
+	lo, hi        int
+	whole         bool // every row sees all
+}
+
+// of is where a head's scores begin, from a row and a column on.
+func (st *step[T]) of(head, row, column int) *T {
+	return &st.scores.data[(head*st.sharing+row)*st.scores.stride+column]
+}
+
+// dots multiplies the keys by the rows of all heads.
+func (st *step[T]) dots(queries []T) {
+	all := rowsOf(st.K, st.s, st.k0)
+	for from := 0; from < st.keys; from += keysAtOnce {
+		n, some := min(keysAtOnce, st.keys-from), all.from(from)
+		for head := range st.kvHeads {
+			q, to, keys := &queries[head*st.sharing*st.dPadded], st.of(head, 0, from), some.of(head)
+			if keys.dtype == kernels.F64 {
+				simd.ListedDots(st.sharing, st.d, (*T)(keys.data), keys.stride, everyKey[:n], q, st.dPadded, to, st.scores.stride)
+				continue
+			}
+			simd.CacheDots(keys.dtype, st.sharing, n, st.d, keys.data, keys.stride, asFloat32(q), st.dPadded, asFloat32(to), st.scores.stride, keys.ahead())
 		}
-		return in
 	}
-	out := someRows{kernels.F32, unsafe.Pointer(unsafe.SliceData(wide)), d, n * d}
-	widen := func(elements int, to, from unsafe.Pointer) {
-		simd.WidenRow(elements, (*float32)(to), (*kernels.BFloat16)(from))
+}
+
+// soften makes weights of the scores of a key head's rows.
+func (st *step[T]) soften(head int) {
+	at := st.at(st.s, st.run, head)
+	soften := func(first, rows int, factor float64, lo, hi int) {
+		r := at + first
+		simd.Softmax(rows, st.keys, st.of(head, first, 0), st.scores.stride, &st.cached.m[r], &st.cached.l[r], st.partials.at(r), st.partials.stride, st.dvPadded, T(factor*log2e), lo, hi)
 	}
-	if together {
-		out.stride, out.head = in.stride, in.head
-		widen(n*in.stride, out.data, in.data)
-		return out
+	if st.whole && !st.transformed {
+		soften(0, st.sharing, st.scale, -st.sharing, st.keys)
+		return
 	}
-	for head := range c.kvHeads {
-		if from, to := in.of(head), out.of(head); in.stride == d {
-			widen(n*d, to.data, from.data)
-		} else {
-			for i := range n {
-				widen(d, to.at(i), from.at(i))
+	for h := range st.group {
+		first, b := h*st.s.Sq, block[T]{s: st.s, head: head*st.group + h, k0: st.k0, columns: st.keys}
+		soften(first, st.s.Sq, st.cached.scores(st.forwardScratch, b, 0, st.s.Sq, 0, st.keys, st.of(head, first, 0)), st.lo, st.hi)
+	}
+}
+
+// combine adds the values, times their weights, to the rows of all heads. What a row does not see
+// may be no number.
+func (st *step[T]) combine() {
+	all := rowsOf(st.V, st.s, st.k0)
+	for from := 0; from < st.keys; from += keysAtOnce {
+		end := min(from+keysAtOnce, st.keys)
+		for head := range st.kvHeads {
+			if st.whole {
+				st.add(all.of(head), head, 0, st.sharing, from, end)
+				continue
+			}
+			for r := range st.sharing {
+				i := r % st.s.Sq
+				if from, end := max(from, st.lo+i), min(end, st.hi+i); from < end {
+					st.add(all.of(head), head, r, 1, from, end)
+				}
 			}
 		}
 	}
-	return out
 }
 
-// step adds n keys to the rows of a key head.
-func (c *cached[T]) step(w *forwardScratch[T], s kernels.Sequence, head, k0, n int, keys, values someRows) {
-	c.dots(w, n, keys)
-	lo, hi := c.band(s)
-	lo, hi = lo-k0, hi-k0
-	for h := range c.group {
-		first := h * s.Sq
-		b := block[T]{s: s, head: head*c.group + h, k0: k0, columns: n}
-		scores := &w.scores.data[first*w.scores.stride]
-		factor := c.scores(w, b, 0, s.Sq, 0, n, scores)
-		simd.Softmax(s.Sq, n, scores, w.scores.stride, &w.m[first], &w.l[first], w.o.at(first), w.o.stride, c.dvPadded, T(factor*log2e), lo, hi)
-	}
-	if lo+s.Sq-1 <= 0 && hi >= n {
-		c.combine(w, n, values, 0, c.sharing, 0)
+// add adds some values to some rows of a head.
+func (st *step[T]) add(values someRows, head, row, rows, from, end int) {
+	values = values.from(from)
+	weights, o := st.of(head, row, from), st.partials.at(st.at(st.s, st.run, head)+row)
+	if values.dtype == kernels.F64 {
+		simd.ListedCombine(rows, st.dv, (*T)(values.data), values.stride, everyKey[:end-from], weights, st.scores.stride, o, st.partials.stride)
 		return
 	}
-	for r := range c.sharing { // what a row does not see may be no number
-		i := r % s.Sq
-		if from, to := max(0, lo+i), min(n, hi+i); from < to {
-			c.combine(w, to-from, values.from(from), r, 1, from)
-		}
-	}
+	simd.CacheCombine(values.dtype, rows, end-from, st.dv, values.data, values.stride, asFloat32(weights), st.scores.stride, asFloat32(o), st.partials.stride, values.ahead())
 }
 
-// dots multiplies n keys by all rows.
-func (c *cached[T]) dots(w *forwardScratch[T], n int, keys someRows) {
-	if !isHalf(keys.dtype) {
-		simd.ListedDots(c.sharing, c.d, (*T)(keys.data), keys.stride, everyKey[:n], &w.q[0], c.dPadded, &w.scores.data[0], w.scores.stride)
-		return
-	}
-	q, scores := asFloat32(w.q), asFloat32(w.scores.data)
-	for r := range c.sharing {
-		simd.HalfDots(keys.dtype, n, c.d, (*uint16)(keys.data), keys.stride, &q[r*c.dPadded], scores[r*w.scores.stride:][:n])
-	}
-}
-
-// combine adds n values to some rows, each times its weight in the scores, from a column on.
-func (c *cached[T]) combine(w *forwardScratch[T], n int, values someRows, row, rows, column int) {
-	at := row*w.scores.stride + column
-	if !isHalf(values.dtype) {
-		simd.ListedCombine(rows, c.dv, (*T)(values.data), values.stride, everyKey[:n], &w.scores.data[at], w.scores.stride, w.o.at(row), w.o.stride)
-		return
-	}
-	weights, o := asFloat32(w.scores.data), asFloat32(w.o.data)
-	for r := range rows {
-		simd.HalfCombine(values.dtype, n, c.dv, (*uint16)(values.data), values.stride, &weights[at+r*w.scores.stride], 1, &o[(row+r)*w.o.stride], true)
-	}
-}
-
-// asFloat32 is numbers that are of float32, since K and V are of 16 bits.
-func asFloat32[T kernels.Float](x []T) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
-}
+// asFloat32 is a number that is of float32, since K and V are not of float64.
+func asFloat32[T kernels.Float](x *T) *float32 { return (*float32)(unsafe.Pointer(x)) }
 
 // merge adds up the runs of a key head and stores its rows.
 func (c *cached[T]) merge(w *forwardScratch[T], s kernels.Sequence, head int) {

@@ -37,6 +37,7 @@ package simd
 //go:generate go run -C _gen . -family scores -pkg simd -out ../scores_amd64.s -stubs ../scores_amd64.go
 //go:generate go run -C _gen . -family rows -pkg simd -out ../rows_amd64.s -stubs ../rows_amd64.go
 //go:generate go run -C _gen . -family half -pkg simd -out ../half_amd64.s -stubs ../half_amd64.go
+//go:generate go run -C _gen . -family cache -pkg simd -out ../cache_amd64.s -stubs ../cache_amd64.go
 //go:generate go run -C _gen . -family packed -pkg simd -out ../packed_amd64.s -stubs ../packed_amd64.go
 //go:generate go run -C _gen . -family digits -pkg simd -out ../digits_amd64.s -stubs ../digits_amd64.go
 //go:generate go run -C _gen . -family listed -pkg simd -out ../listed_amd64.s -stubs ../listed_amd64.go

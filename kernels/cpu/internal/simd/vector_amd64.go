@@ -98,6 +98,114 @@ func alibiVector[T kernels.Float](rows, n int, s *T, ld int, scale, slope T, c i
 	}
 }
 
+func cacheCombine1BFloat16Vector(rows, n int, a *uint16, lda int, x, to *float32, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheCombine1BFloat16AVX512(rows, n, a, lda, x, to, ahead)
+	default:
+		cacheCombine1BFloat16AVX2(rows, n, a, lda, x, to, ahead)
+	}
+}
+
+func cacheCombine1Float16Vector(rows, n int, a *uint16, lda int, x, to *float32, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheCombine1Float16AVX512(rows, n, a, lda, x, to, ahead)
+	default:
+		cacheCombine1Float16AVX2(rows, n, a, lda, x, to, ahead)
+	}
+}
+
+func cacheCombine1Float32Vector(rows, n int, a *float32, lda int, x, to *float32, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheCombine1Float32AVX512(rows, n, a, lda, x, to, ahead)
+	default:
+		cacheCombine1Float32AVX2(rows, n, a, lda, x, to, ahead)
+	}
+}
+
+func cacheCombine4BFloat16Vector(rows, n int, a *uint16, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheCombine4BFloat16AVX512(rows, n, a, lda, x, ldx, to, ldt, ahead)
+	default:
+		cacheCombine4BFloat16AVX2(rows, n, a, lda, x, ldx, to, ldt, ahead)
+	}
+}
+
+func cacheCombine4Float16Vector(rows, n int, a *uint16, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheCombine4Float16AVX512(rows, n, a, lda, x, ldx, to, ldt, ahead)
+	default:
+		cacheCombine4Float16AVX2(rows, n, a, lda, x, ldx, to, ldt, ahead)
+	}
+}
+
+func cacheCombine4Float32Vector(rows, n int, a *float32, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheCombine4Float32AVX512(rows, n, a, lda, x, ldx, to, ldt, ahead)
+	default:
+		cacheCombine4Float32AVX2(rows, n, a, lda, x, ldx, to, ldt, ahead)
+	}
+}
+
+func cacheDots1BFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheDots1BFloat16AVX512(rows, n, a, lda, b, out, ahead)
+	default:
+		cacheDots1BFloat16AVX2(rows, n, a, lda, b, out, ahead)
+	}
+}
+
+func cacheDots1Float16Vector(rows, n int, a *uint16, lda int, b, out *float32, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheDots1Float16AVX512(rows, n, a, lda, b, out, ahead)
+	default:
+		cacheDots1Float16AVX2(rows, n, a, lda, b, out, ahead)
+	}
+}
+
+func cacheDots1Float32Vector(rows, n int, a *float32, lda int, b, out *float32, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheDots1Float32AVX512(rows, n, a, lda, b, out, ahead)
+	default:
+		cacheDots1Float32AVX2(rows, n, a, lda, b, out, ahead)
+	}
+}
+
+func cacheDots4BFloat16Vector(rows, n int, a *uint16, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheDots4BFloat16AVX512(rows, n, a, lda, b, ldb, out, ldo, ahead)
+	default:
+		cacheDots4BFloat16AVX2(rows, n, a, lda, b, ldb, out, ldo, ahead)
+	}
+}
+
+func cacheDots4Float16Vector(rows, n int, a *uint16, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheDots4Float16AVX512(rows, n, a, lda, b, ldb, out, ldo, ahead)
+	default:
+		cacheDots4Float16AVX2(rows, n, a, lda, b, ldb, out, ldo, ahead)
+	}
+}
+
+func cacheDots4Float32Vector(rows, n int, a *float32, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	switch {
+	case active == AVX512:
+		cacheDots4Float32AVX512(rows, n, a, lda, b, ldb, out, ldo, ahead)
+	default:
+		cacheDots4Float32AVX2(rows, n, a, lda, b, ldb, out, ldo, ahead)
+	}
+}
+
 func combineBFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
 	switch {
 	case active == AVX512:

@@ -70,6 +70,54 @@ func alibiVector[T kernels.Float](rows, n int, s *T, ld int, scale, slope T, c i
 	}
 }
 
+func cacheCombine1BFloat16Vector(rows, n int, a *uint16, lda int, x, to *float32, ahead int) {
+	cacheCombine1BFloat16NEON(rows, n, a, lda, x, to, ahead)
+}
+
+func cacheCombine1Float16Vector(rows, n int, a *uint16, lda int, x, to *float32, ahead int) {
+	cacheCombine1Float16NEON(rows, n, a, lda, x, to, ahead)
+}
+
+func cacheCombine1Float32Vector(rows, n int, a *float32, lda int, x, to *float32, ahead int) {
+	cacheCombine1Float32NEON(rows, n, a, lda, x, to, ahead)
+}
+
+func cacheCombine4BFloat16Vector(rows, n int, a *uint16, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	cacheCombine4BFloat16NEON(rows, n, a, lda, x, ldx, to, ldt, ahead)
+}
+
+func cacheCombine4Float16Vector(rows, n int, a *uint16, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	cacheCombine4Float16NEON(rows, n, a, lda, x, ldx, to, ldt, ahead)
+}
+
+func cacheCombine4Float32Vector(rows, n int, a *float32, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	cacheCombine4Float32NEON(rows, n, a, lda, x, ldx, to, ldt, ahead)
+}
+
+func cacheDots1BFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32, ahead int) {
+	cacheDots1BFloat16NEON(rows, n, a, lda, b, out, ahead)
+}
+
+func cacheDots1Float16Vector(rows, n int, a *uint16, lda int, b, out *float32, ahead int) {
+	cacheDots1Float16NEON(rows, n, a, lda, b, out, ahead)
+}
+
+func cacheDots1Float32Vector(rows, n int, a *float32, lda int, b, out *float32, ahead int) {
+	cacheDots1Float32NEON(rows, n, a, lda, b, out, ahead)
+}
+
+func cacheDots4BFloat16Vector(rows, n int, a *uint16, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	cacheDots4BFloat16NEON(rows, n, a, lda, b, ldb, out, ldo, ahead)
+}
+
+func cacheDots4Float16Vector(rows, n int, a *uint16, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	cacheDots4Float16NEON(rows, n, a, lda, b, ldb, out, ldo, ahead)
+}
+
+func cacheDots4Float32Vector(rows, n int, a *float32, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	cacheDots4Float32NEON(rows, n, a, lda, b, ldb, out, ldo, ahead)
+}
+
 func combineBFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
 	combineBFloat16NEON(rows, n, a, lda, x, step, c, accumulate)
 }

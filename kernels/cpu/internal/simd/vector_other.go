@@ -39,6 +39,54 @@ func alibiVector[T kernels.Float](rows, n int, s *T, ld int, scale, slope T, c i
 	panic(unreachable)
 }
 
+func cacheCombine1BFloat16Vector(rows, n int, a *uint16, lda int, x, to *float32, ahead int) {
+	panic(unreachable)
+}
+
+func cacheCombine1Float16Vector(rows, n int, a *uint16, lda int, x, to *float32, ahead int) {
+	panic(unreachable)
+}
+
+func cacheCombine1Float32Vector(rows, n int, a *float32, lda int, x, to *float32, ahead int) {
+	panic(unreachable)
+}
+
+func cacheCombine4BFloat16Vector(rows, n int, a *uint16, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	panic(unreachable)
+}
+
+func cacheCombine4Float16Vector(rows, n int, a *uint16, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	panic(unreachable)
+}
+
+func cacheCombine4Float32Vector(rows, n int, a *float32, lda int, x *float32, ldx int, to *float32, ldt, ahead int) {
+	panic(unreachable)
+}
+
+func cacheDots1BFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32, ahead int) {
+	panic(unreachable)
+}
+
+func cacheDots1Float16Vector(rows, n int, a *uint16, lda int, b, out *float32, ahead int) {
+	panic(unreachable)
+}
+
+func cacheDots1Float32Vector(rows, n int, a *float32, lda int, b, out *float32, ahead int) {
+	panic(unreachable)
+}
+
+func cacheDots4BFloat16Vector(rows, n int, a *uint16, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	panic(unreachable)
+}
+
+func cacheDots4Float16Vector(rows, n int, a *uint16, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	panic(unreachable)
+}
+
+func cacheDots4Float32Vector(rows, n int, a *float32, lda int, b *float32, ldb int, out *float32, ldo, ahead int) {
+	panic(unreachable)
+}
+
 func combineBFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
 	panic(unreachable)
 }

@@ -25,7 +25,13 @@ var families = map[string]func(){
 		each(dotsWithOne)
 		each(finite)
 	},
-	"half":   func() { eachHalf(halfDots); eachHalf(halfCombine) },
+	"half": func() { eachHalf(halfDots); eachHalf(halfCombine) },
+	"cache": func() {
+		eachCache(cacheDots(4))
+		eachCache(cacheDots(1))
+		eachCache(cacheCombine(4))
+		eachCache(cacheCombine(1))
+	},
 	"packed": func() { eachCode(dotsPacked); eachCode(widenPacked); scalesOfRows(target{}) },
 	"digits": func() {
 		for _, c := range byteCodes {

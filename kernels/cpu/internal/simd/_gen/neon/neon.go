@@ -63,6 +63,7 @@ var Families = map[string][]Kernel{
 		plain("scalesOfRows", "(rows, n int, from *byte, ld int, dst *float32)", "is PackedScales.", scalesOfRows),
 		plain("widenBytes", "(blocks int, dst *float32, codes *byte, scales *float32)", "is PackedWiden.", widenPacked(signed)),
 	},
+	"cache": cacheKernels(),
 	"listed": {
 		typed("listedDots4", listedDots4Parameters, "is ListedDots of four rows of b.", listedDots4),
 		typed("listedDots1", listedDots1Parameters, "is ListedDots of one row of b.", listedDots1),
