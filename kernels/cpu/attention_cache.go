@@ -10,9 +10,9 @@ import (
 
 // Attention of a few rows over many keys, as a model computes it for its next token, takes as long
 // as reading the keys and values once. A task is a run of keys of all heads. A few keys at a time
-// are read for all heads, nearly as they lie in memory, and kernels ask for the next ones while they
-// compute. Where runs begin depends on the problem alone, and their sums are added in the order of
-// the keys.
+// are read for all heads, nearly as they lie in memory, and kernels ask for the next ones while
+// they compute. Where runs begin depends on the problem alone, and their sums are added in the
+// order of the keys.
 
 const (
 	// mostCacheRows is how many rows may share keys, leastCacheKeys how many keys are worth it.
