@@ -11,6 +11,9 @@ type Networked interface {
 	// JoinNetwork waits until all members of a key's network have come, and returns the network.
 	// This process is member rank of size. The wait ends with the context.
 	JoinNetwork(ctx context.Context, key []byte, rank, size int) (Network, error)
+	// Rejoin makes steps count again that come after an aborted network, see [StepAbandoned].
+	// Joining another network does so too.
+	Rejoin() error
 }
 
 // Network is collective operations of the devices of several processes. Every member calls the same

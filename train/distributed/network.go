@@ -14,8 +14,14 @@ import (
 // operation on tensors of a device is queued there like a kernel, and is done when the work that
 // comes before it is; it can be recorded.
 func (g *Group) Connect(d kernels.Device) error {
-	if err := g.Err(); err != nil || g.Size() == 1 || g.network != nil {
+	if err := g.Err(); err != nil || g.Size() == 1 && !g.Renewed() || g.network != nil {
 		return err
+	}
+	if g.Size() == 1 { // the others are lost, and their network is aborted
+		if networked, ok := d.(kernels.Networked); ok {
+			return networked.Rejoin()
+		}
+		return nil
 	}
 	network, err := g.connect(d)
 	if err != nil {

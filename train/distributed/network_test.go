@@ -19,6 +19,7 @@ type device struct {
 	key      string
 	keyErr   error
 	networks chan *network
+	rejoined int
 }
 
 func (d *device) Name() string { return "test:0" }
@@ -31,6 +32,11 @@ func (d *device) JoinNetwork(_ context.Context, key []byte, rank, size int) (ker
 		d.networks <- n
 	}
 	return n, nil
+}
+
+func (d *device) Rejoin() error {
+	d.rejoined++
+	return nil
 }
 
 // network notes what it is asked for.

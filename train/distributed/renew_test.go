@@ -164,6 +164,37 @@ func TestRanksAreMissed(t *testing.T) {
 	}
 }
 
+// A rank that is left alone has its device count again what comes after the aborted network.
+func TestRankThatIsLeftAloneRejoins(t *testing.T) {
+	inLAN(t, func(t *testing.T, l *lan) {
+		var ranks sync.WaitGroup
+		for rank, config := range l.configs(2, time.Minute) {
+			config.Lost = LostMissed
+			ranks.Go(func() {
+				p := begin(t.Context(), l, config, 70*rank)
+				g, err := Join(p.ctx, p.config)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				d := &device{key: "key"}
+				err = g.Connect(d)
+				for err == nil {
+					_, err = p.addUp(g, 0, 1000)
+				}
+				if rank == 1 {
+					g.Abort(err)
+					return
+				}
+				if err := errors.Join(g.Renew(p.ctx, nil), g.Connect(d), g.Close()); err != nil || d.rejoined != 1 {
+					t.Errorf("after %v the device has rejoined %d times: %v", g.Err(), d.rejoined, err)
+				}
+			})
+		}
+		ranks.Wait()
+	})
+}
+
 // Rank 0, at which all meet, is replaced like any other, also together with others. Where nobody
 // comes in its place, or with fewer ranks, the others end with an error that names it.
 func TestRank0IsLost(t *testing.T) {
