@@ -32,7 +32,7 @@ type BlockConfig struct {
 	Residual    float64            // what attention and MLP add to x is multiplied by it; 0 means 1
 	Scales      bool               // and by a parameter for each feature, which starts at 1
 	Init        Init               // of the weights of linear layers; nil means FanIn
-	ProjInit    Init               // of the weights of what adds to x; nil means Init
+	ProjInit    Init               // of the weights of what adds to x; nil means Init, but in a [Stack]
 	Recompute   bool               // gradients are computed from x anew, which takes time and keeps nothing but x; see [ops.Recompute]
 
 	// What makes the parts of the block in place of the usual: all linear layers, all norms, the

@@ -20,9 +20,12 @@ import (
 // This file trains the models of models_test.go, beside whose losses bench/models/curves.py has
 // those of their twins in PyTorch, on the same batches.
 
-var curves = flag.String("curves", "", "a file: train models and write their losses there")
+var (
+	curves = flag.String("curves", "", "a file: train models and write their losses there")
+	seeds  = flag.Int("seeds", 20, "with -curves: trainings of each model")
+)
 
-const curveRows, curveSteps, curveSeeds = 32, 300, 5
+const curveRows, curveSteps = 32, 300
 
 // task is a model and what it learns. The numbers of batch n of a task are those of word and value
 // for the task's name and n.
@@ -191,7 +194,7 @@ func TestCurves(t *testing.T) {
 			}
 			continue
 		}
-		for seed := range curveSeeds {
+		for seed := range *seeds {
 			all[k.name] = append(all[k.name], k.losses(t, uint64(seed+1), curveSteps))
 		}
 	}

@@ -42,6 +42,14 @@ func FanIn(shape []int, r *rand.Rand) func() float64 {
 	return Normal(1/math.Sqrt(float64(shape[0])))(shape, r)
 }
 
+// ofDepth is [FanIn] for what blocks add to x: less, the more blocks add something, so that the sum
+// is about as large whatever the depth.
+func ofDepth(layers int) Init {
+	return func(shape []int, r *rand.Rand) func() float64 {
+		return Normal(1/math.Sqrt(float64(shape[0])*2*float64(layers)))(shape, r)
+	}
+}
+
 // firstTimes is an Init of a weight (in, out) whose first columns are multiplied by a factor.
 func firstTimes(init Init, columns int, factor float64) Init {
 	if factor == 1 {

@@ -69,7 +69,7 @@ func moe(s *nn.Scope, tokens nn.Tensor) nn.Tensor {
 func whisper(s *nn.Scope, sound, said nn.Tensor) nn.Tensor {
 	x := s.Conv1d("conv1", sound, 16, ops.Sliding{Size: 3, Padding: 1}).GELU()
 	x = s.Conv1d("conv2", x, 16, ops.Sliding{Size: 3, Stride: 2, Padding: 1}).GELU()
-	x = s.Stack("encoder", s.Positions("sound", x), 1, blocksOf(2))
+	x = s.Stack("encoder", s.Positions("sound", x, nn.Normal(0.5)), 1, blocksOf(2))
 	c := nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 16, Heads: 2, Options: causal}, Cross: true}
 	write := nn.NewStack(s.Sub("decoder"), nn.StackConfig{Layers: 1, Block: c})
 	h := s.Positions("text", s.Embedding("words", said, 20, 16))

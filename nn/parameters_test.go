@@ -80,6 +80,51 @@ func TestInitialValues(t *testing.T) {
 	}
 }
 
+// TestStacksBeginByDepth looks at what blocks of a stack add to x at first: the less, the deeper it
+// is, unless someone has said how weights begin.
+func TestStacksBeginByDepth(t *testing.T) {
+	fanIn := func(factor float64) func(in int) float64 {
+		return func(in int) float64 { return factor / math.Sqrt(float64(in)) }
+	}
+	for name, c := range map[string]struct {
+		layers int
+		change func(*nn.BlockConfig)
+		want   func(in int) float64 // the deviation of what adds to x
+	}{
+		"two blocks":       {2, func(*nn.BlockConfig) {}, fanIn(1.0 / 2)},
+		"eight blocks":     {8, func(*nn.BlockConfig) {}, fanIn(1.0 / 4)},
+		"norms behind":     {8, func(b *nn.BlockConfig) { b.Norms = nn.PostNorm }, fanIn(1)},
+		"an Init":          {8, func(b *nn.BlockConfig) { b.Init = nn.FanIn }, fanIn(1)},
+		"another ProjInit": {8, func(b *nn.BlockConfig) { b.ProjInit = nn.Normal(0.3) }, func(int) float64 { return 0.3 }},
+	} {
+		s := nn.NewScope(gorgonia.NewGraph(), nil)
+		stack := nn.NewStack(s, nn.StackConfig{
+			Layers: c.layers, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 64, Heads: 2}},
+			Change: func(_ int, b *nn.BlockConfig) { c.change(b) },
+		})
+		if s.Err() != nil {
+			t.Fatalf("%s: %v", name, s.Err())
+		}
+		adding := 0
+		for _, n := range stack.Parameters() {
+			if len(n.Shape()) != 2 {
+				continue
+			}
+			want := fanIn(1)(n.Shape()[0])
+			if strings.HasSuffix(n.Name(), "proj.weight") {
+				want = c.want(n.Shape()[0])
+				adding++
+			}
+			if _, std := moments(floats(t, n.Value())); !(math.Abs(std/want-1) < 0.05) {
+				t.Errorf("%s: %s begins with a deviation of %.4f, want %.4f", name, n.Name(), std, want)
+			}
+		}
+		if adding != 2*c.layers {
+			t.Errorf("%s: %d weights add to x, want two for each of %d blocks", name, adding, c.layers)
+		}
+	}
+}
+
 func moments(data []float64) (mean, std float64) {
 	for _, x := range data {
 		mean += x / float64(len(data))

@@ -25,6 +25,9 @@ type StackConfig struct {
 // Stack is blocks one after the other, and a norm behind the last, but with NoNorm or PostNorm,
 // which needs none: the inside of encoders and decoders alike, (B, S, Dim) → (B, S, Dim).
 //
+// Blocks that have neither Init nor ProjInit begin what they add to x as [FanIn] divided by
+// √(2·Layers), but with PostNorm, so that x is about as large behind few blocks and many.
+//
 // Its parts are called blocks.0, blocks.1, ... and norm.
 type Stack struct {
 	layer
@@ -56,6 +59,9 @@ func NewStack(s *Scope, c StackConfig) *Stack {
 		own := c.Block
 		if c.Change != nil {
 			c.Change(i, &own)
+		}
+		if own.Init == nil && own.ProjInit == nil && own.Norms != PostNorm {
+			own.ProjInit = ofDepth(c.Layers)
 		}
 		b := NewBlock(s.Sub(fmt.Sprintf("blocks.%d", i)), own)
 		b.repeated = c.Blocks < c.Layers

@@ -1,11 +1,12 @@
 """Trains the models of twins.py on the batches of nn/curves_test.go, and compares the losses with those
-that it wrote:
+that it wrote, and those of DiT and of Muon with EMA:
 
-    go test ./nn -run TestCurves -curves /tmp/curves.json
-    python3 bench/models/curves.py /tmp/curves.json bench/results/curves
+    for p in nn examples/dit train; do go test ./$p -run TestCurves -curves /tmp/$(basename $p).json; done
+    python3 bench/models/curves.py bench/results/curves /tmp/nn.json /tmp/dit.json /tmp/train.json
 
-It prints means and standard deviations over five seeds, of the first and the last steps, and writes
-the losses of both, by step: mean and standard deviation.
+It prints means and standard deviations over seeds, of the first and the last steps, and writes the
+losses of both, by step: mean and standard deviation. Of Muon with EMA it has what trainings of
+several lengths end at.
 """
 
 import json
@@ -19,7 +20,8 @@ import torch.nn.functional as F
 
 import twins
 
-ROWS, STEPS, SEEDS = 32, 300, 5
+ROWS, STEPS = 32, 300
+LENGTHS = 25, 50, 100, 200  # of trainings by Muon
 
 
 def word(name, i):
@@ -113,10 +115,22 @@ def convolution(b):
     return lambda m: cross_entropy(m(sound), labels)
 
 
+def dit(b):
+    rows, length, channels, dim = ROWS, 16, 8, 64
+    time, phase = (1 + value(b.name + "time", b.row)) / 2, np.pi * value(b.name + "phase", b.row)
+    angle = 1000 * time[:, None] * 1e4 ** (-np.arange(dim // 2) / (dim / 2))
+    noise = np.sqrt(3) * value(b.name + "noise", np.arange(rows * length * channels)).reshape(rows, length, channels)
+    wave = np.sin(phase[:, None] + np.arange(length * channels) / 5).reshape(rows, length, channels)
+    x = np.sqrt(1 - time)[:, None, None] * wave + np.sqrt(time)[:, None, None] * noise
+    x, t, noise = (torch.tensor(y, dtype=torch.float32) for y in (x, np.concatenate([np.cos(angle), np.sin(angle)], 1), noise))
+    return lambda m: F.mse_loss(m(x, t), noise)
+
+
 TASKS = {
     "ViT": (twins.VisionTransformer, vit),
     "masked BERT": (twins.MaskedBERT, masked_bert),
     "T5": (twins.T5, t5),
+    "DiT": (twins.DiT, dit),
     "mixture of experts": (twins.MoE, mixture),
     "Whisper": (twins.Whisper, whisper),
     "CLIP": (twins.CLIP, clip),
@@ -125,11 +139,11 @@ TASKS = {
 }
 
 
-def losses(make, batches, seed):
+def losses(make, batches, seed, rate):
     torch.manual_seed(seed)
     model = make()
     trained = model[0] if isinstance(model, torch.nn.ModuleList) else model
-    optimizer = torch.optim.AdamW(trained.parameters(), lr=3e-3, weight_decay=0)
+    optimizer = torch.optim.AdamW(trained.parameters(), lr=rate, weight_decay=0)
     found = []
     for batch in batches:
         loss = batch(model)
@@ -140,21 +154,53 @@ def losses(make, batches, seed):
     return found
 
 
+def counted_batch(n):
+    row, i = np.arange(ROWS)[:, None], np.arange(9)
+    tokens = torch.tensor((row * 7 + n * 5 + i * (1 + (row + n) % 3)) % 19)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def muon(seed):
+    ends = []
+    for steps in LENGTHS:
+        torch.manual_seed(seed)
+        batches = [counted_batch(n) for n in range(steps)]
+        ends.append(twins.muon_with_ema(twins.GPT(), batches, batches[:4], steps).item())
+    return ends
+
+
 def main():
     torch.set_num_threads(1)  # the models are small
-    ours, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]).absolute()
+    folder, ours = Path(sys.argv[1]).absolute(), {}
+    for path in sys.argv[2:]:
+        ours |= json.loads(Path(path).read_text())
     folder.mkdir(parents=True, exist_ok=True)
     print("| model | steps | here | PyTorch |\n| --- | --- | --- | --- |")
-    for name, (make, task) in TASKS.items():
-        batches = [task(Batch(f"{name}{n}")) for n in range(STEPS)]
-        both = [np.array(ours[name]), np.array([losses(make, batches, seed) for seed in range(1, SEEDS + 1)])]
-        for label, part in (("1–50", slice(0, 50)), ("101–150", slice(100, 150)), ("251–300", slice(250, 300))):
-            cells = [f"{x[:, part].mean():.3f} ± {x[:, part].mean(1).std(ddof=1):.3f}" for x in both]
-            print("|", " | ".join([name, label, *cells]), "|", flush=True)
+
+    def show(name, label, both):
+        cells = [f"{x.mean():.3f} ± {x.std(ddof=1):.3f}" for x in both]
+        print("|", " | ".join([name, label, *cells]), "|", flush=True)
+
+    def write(name, steps, both):
         columns = np.stack([f(x) for x in both for f in (lambda x: x.mean(0), lambda x: x.std(0, ddof=1))], 1)
         header = "step,here,its deviation,PyTorch,its deviation"
-        rows = [f"{i + 1}," + ",".join(f"{x:.4f}" for x in row) for i, row in enumerate(columns)]
+        rows = [f"{i}," + ",".join(f"{x:.4f}" for x in row) for i, row in zip(steps, columns)]
         (folder / f"{name.replace(' ', '-')}.csv").write_text("\n".join([header, *rows]) + "\n")
+
+    for name, (make, task) in TASKS.items():
+        if name not in ours:
+            continue
+        batches, rate = [task(Batch(f"{name}{n}")) for n in range(STEPS)], 1e-3 if name == "DiT" else 3e-3
+        seeds = range(1, len(ours[name]) + 1)
+        both = [np.array(ours[name]), np.array([losses(make, batches, seed, rate) for seed in seeds])]
+        for label, part in (("1–50", slice(0, 50)), ("101–150", slice(100, 150)), ("251–300", slice(250, 300))):
+            show(name, label, [x[:, part].mean(1) for x in both])
+        write(name, range(1, STEPS + 1), both)
+    if name := next((n for n in ours if n.startswith("Muon")), None):
+        both = [np.array(ours[name]), np.array([muon(seed) for seed in range(1, len(ours[name]) + 1)])]
+        for i, steps in enumerate(LENGTHS):
+            show(name, f"after {steps}", [x[:, i] for x in both])
+        write(name, LENGTHS, both)
 
 
 if __name__ == "__main__":
