@@ -1,10 +1,11 @@
 package cpu
 
 import (
-	"math"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+	"github.com/stheno-ml/stheno/kernels/score"
 )
 
 // Apply computes y = f(x).
@@ -22,26 +23,32 @@ func (b *Backend) Apply(f kernels.Function, x, y kernels.Tensor) (err error) {
 
 func applyFunction[T kernels.Float](b *Backend, f kernels.Function, x, y kernels.Tensor) {
 	eachPiece(b, func(n int, at [5]*T) {
-		x, y := unsafe.Slice(at[0], n), unsafe.Slice(at[1], n)
 		switch f {
 		case kernels.Exp:
-			for i, x := range x {
-				y[i] = T(math.Exp(float64(x)))
-			}
+			eachVector(n, score.OpExp, at[1], at[0])
 		case kernels.Log:
-			for i, x := range x {
-				y[i] = T(math.Log(float64(x)))
-			}
+			simd.Log(n, at[1], at[0])
 		case kernels.Sqrt:
-			for i, x := range x {
-				y[i] = T(math.Sqrt(float64(x)))
-			}
+			simd.Sqrt(n, at[1], at[0])
 		case kernels.Abs:
-			for i, x := range x {
-				y[i] = T(math.Abs(float64(x)))
-			}
+			eachVector(n, score.OpAbs, at[1], at[0])
 		}
 	}, x, y)
+}
+
+// eachVector applies an operation on one operand to n elements. Those behind the last whole vector
+// are computed in a vector of their own, so that bits do not depend on the place.
+func eachVector[T kernels.Float](n int, op score.Op, y, x *T) {
+	const most = 16 // lanes
+	whole := n &^ (most - 1)
+	none := simd.Points[T]{}
+	simd.Pointwise(op, 1, whole, y, 0, simd.Points[T]{At: x}, none, none)
+	if rest := n - whole; rest > 0 {
+		var last [most]T
+		copy(last[:], unsafe.Slice(offset(x, whole), rest))
+		simd.Pointwise(op, 1, most, &last[0], 0, simd.Points[T]{At: &last[0]}, none, none)
+		copy(unsafe.Slice(offset(y, whole), rest), last[:])
+	}
 }
 
 // ApplyBackward computes dx = dy·f'(x).
@@ -59,37 +66,32 @@ func (b *Backend) ApplyBackward(f kernels.Function, x, dy, dx kernels.Tensor) (e
 
 func applyFunctionBackward[T kernels.Float](b *Backend, f kernels.Function, x, dy, dx kernels.Tensor) {
 	eachPiece(b, func(n int, at [5]*T) {
-		x, dy, dx := unsafe.Slice(at[0], n), unsafe.Slice(at[1], n), unsafe.Slice(at[2], n)
 		switch f {
 		case kernels.Exp:
-			for i, x := range x {
-				dx[i] = dy[i] * T(math.Exp(float64(x)))
-			}
+			eachBuffered(n, func(n, from int, slopes *T) {
+				eachVector(n, score.OpExp, slopes, offset(at[0], from))
+				simd.Mul(n, offset(at[2], from), offset(at[1], from), slopes)
+			})
 		case kernels.Log:
-			for i, x := range x {
-				dx[i] = dy[i] / x
-			}
+			simd.Div(n, at[2], at[1], at[0])
 		case kernels.Sqrt:
-			for i, x := range x {
-				dx[i] = dy[i] / (2 * T(math.Sqrt(float64(x))))
-			}
+			eachBuffered(n, func(n, from int, twice *T) {
+				simd.Sqrt(n, twice, offset(at[0], from))
+				simd.Add(n, twice, twice, twice)
+				simd.Div(n, offset(at[2], from), offset(at[1], from), twice)
+			})
 		case kernels.Abs:
-			for i, x := range x {
-				dx[i] = dy[i] * sign(x)
-			}
+			simd.AbsGrad(n, at[2], at[0], at[1])
 		}
 	}, x, dy, dx)
 }
 
-// sign is 1, −1, or 0 for 0 and NaN.
-func sign[T kernels.Float](x T) T {
-	switch {
-	case x > 0:
-		return 1
-	case x < 0:
-		return -1
+// eachBuffered goes through n elements in pieces, with memory for as many beside.
+func eachBuffered[T kernels.Float](n int, do func(n, from int, buffer *T)) {
+	var buffer [512]T
+	for from := 0; from < n; from += len(buffer) {
+		do(min(len(buffer), n-from), from, &buffer[0])
 	}
-	return 0
 }
 
 // AddScalar computes y = x + number.
@@ -107,9 +109,12 @@ func (b *Backend) AddScalar(number float64, x, y kernels.Tensor) (err error) {
 
 func addScalar[T kernels.Float](b *Backend, number float64, x, y kernels.Tensor) {
 	eachPiece(b, func(n int, at [5]*T) {
-		x, y := unsafe.Slice(at[0], n), unsafe.Slice(at[1], n)
-		for i, x := range x {
-			y[i] = x + T(number)
+		var numbers [512]T
+		for i := range min(n, len(numbers)) {
+			numbers[i] = T(number)
+		}
+		for from := 0; from < n; from += len(numbers) {
+			simd.Add(min(len(numbers), n-from), offset(at[1], from), offset(at[0], from), &numbers[0])
 		}
 	}, x, y)
 }
@@ -128,12 +133,7 @@ func (b *Backend) Div(left, right, quotient kernels.Tensor) (err error) {
 }
 
 func div[T kernels.Float](b *Backend, left, right, quotient kernels.Tensor) {
-	eachPiece(b, func(n int, at [5]*T) {
-		left, right, quotient := unsafe.Slice(at[0], n), unsafe.Slice(at[1], n), unsafe.Slice(at[2], n)
-		for i := range quotient {
-			quotient[i] = left[i] / right[i]
-		}
-	}, left, right, quotient)
+	eachPiece(b, func(n int, at [5]*T) { simd.Div(n, at[2], at[0], at[1]) }, left, right, quotient)
 }
 
 // DivBackward computes da = dc/b and db = −dc·a/b².

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
 // TopK finds the largest elements of each row.
@@ -28,10 +29,15 @@ func topK[T kernels.Float](b *Backend, x, values, ids kernels.Tensor) {
 		x, values := unsafe.Slice(from.at(i), length), unsafe.Slice(to.at(i), k)
 		var few [32]int
 		largest := few[:0]
-		if k > len(few) {
+		switch {
+		case k > len(few):
 			largest = sortedIndices(x)[:k]
-		} else {
+		case !simd.Finite(1, length, &x[0], length):
 			largest = appendLargest(largest, x, k)
+		case k == 1:
+			largest = append(largest, slices.Index(x, simd.Greatest(length, &x[0])))
+		default:
+			largest = appendLargestFinite(largest, x, k)
 		}
 		for j, at := range largest {
 			values[j] = x[at]
@@ -55,6 +61,24 @@ func appendLargest[T kernels.Float](list []int, x []T, k int) []int {
 			list = list[:k-1]
 		}
 		list = slices.Insert(list, at, i)
+	}
+	return list
+}
+
+// appendLargestFinite is appendLargest of numbers, most of which one comparison passes over.
+func appendLargestFinite[T kernels.Float](list []int, x []T, k int) []int {
+	list = appendLargest(list, x[:k], k)
+	least := x[list[k-1]]
+	for i := k; i < len(x); i++ {
+		if x[i] <= least {
+			continue
+		}
+		at := k - 1
+		for ; at > 0 && x[i] > x[list[at-1]]; at-- {
+			list[at] = list[at-1]
+		}
+		list[at] = i
+		least = x[list[k-1]]
 	}
 	return list
 }

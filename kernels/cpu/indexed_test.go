@@ -19,11 +19,21 @@ func withLast(shape []int, n int) []int {
 func TestTopK(t *testing.T) { bothTypes(t, testTopK[float32], testTopK[float64]) }
 
 func testTopK[T kernels.Float](t *testing.T) {
-	for _, s := range fieldShapes() {
+	shapes := fieldShapes()
+	for _, long := range [][]int{{3, 700}, {2, 5000}} {
+		s := shapes[0]
+		s.gap, s.shape = 3, long
+		shapes = append(shapes, s)
+	}
+	for i := range 2 * len(shapes) {
+		s, odd := shapes[i/2], 50
+		if i%2 == 1 {
+			odd = math.MaxInt // rows of numbers
+		}
 		r := newRandom()
 		x := newField[T](r, s.gap, s.shape...)
 		x.each(func(at *T) {
-			switch *at = T(math.Round(4 * float64(*at))); r.IntN(50) { // equal elements, and some that are no numbers
+			switch *at = T(math.Round(4 * float64(*at))); r.IntN(odd) { // equal elements, and some that are no numbers
 			case 0:
 				*at = T(math.NaN())
 			case 1:

@@ -23,12 +23,15 @@ func (b *Backend) LogSoftmaxForward(x, y kernels.Tensor) (err error) {
 
 func logSoftmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
 	from, to, length := rowViewOf[T](x), rowViewOf[T](y), lastAxis(x)
+	var ones, zeros [256]T
+	for i := range ones {
+		ones[i] = 1
+	}
 	b.eachRow(from.n, length, func(i int) {
-		x, y := from.at(i), unsafe.Slice(to.at(i), length)
+		x, y := from.at(i), to.at(i)
 		most, sum := exponentialsOf(length, x)
-		logSum := T(math.Log(sum))
-		for v, x := range unsafe.Slice(x, length) {
-			y[v] = x - most - logSum
+		for from := 0; from < length; from += len(ones) {
+			simd.Normalize(min(len(ones), length-from), offset(y, from), offset(x, from), most, 1, -T(math.Log(sum)), &ones[0], &zeros[0])
 		}
 	})
 }

@@ -33,6 +33,10 @@ func BenchmarkRowwise(b *testing.B) {
 	heads := x.Unflatten(1, 64).Unflatten(0, rows/8).Permute(0, 2, 1, 3)
 	turned := y.Unflatten(1, 64).Unflatten(0, rows/8).Permute(0, 2, 1, 3)
 	dropout := kernels.Dropout{P: 0.1, Seed: 1}
+	top, topIDs := f(rows, 8), int32s(make([]int, rows*8), rows, 8)
+	for i := range rows * 8 {
+		kernels.Host[int32](topIDs)[i] = int32(i % c)
+	}
 	for _, k := range []struct {
 		name    string
 		tensors int // of rows × c that are read or written; 0 for those that count their bytes
@@ -64,6 +68,34 @@ func BenchmarkRowwise(b *testing.B) {
 			return b.RoPEForward(&kernels.RoPE{Pairing: kernels.Interleaved}, heads, turned)
 		}},
 		{"dropout", 2, 0, func(b *cpu.Backend) error { return b.Dropout(dropout, x, y) }},
+		{"exp", 2, 0, func(b *cpu.Backend) error { return b.Apply(kernels.Exp, x, y) }},
+		{"exp backward", 3, 0, func(b *cpu.Backend) error { return b.ApplyBackward(kernels.Exp, x, dy, y) }},
+		{"log", 2, 0, func(b *cpu.Backend) error { return b.Apply(kernels.Log, z, y) }},
+		{"log backward", 3, 0, func(b *cpu.Backend) error { return b.ApplyBackward(kernels.Log, x, dy, y) }},
+		{"sqrt", 2, 0, func(b *cpu.Backend) error { return b.Apply(kernels.Sqrt, z, y) }},
+		{"sqrt backward", 3, 0, func(b *cpu.Backend) error { return b.ApplyBackward(kernels.Sqrt, z, dy, y) }},
+		{"abs", 2, 0, func(b *cpu.Backend) error { return b.Apply(kernels.Abs, x, y) }},
+		{"abs backward", 3, 0, func(b *cpu.Backend) error { return b.ApplyBackward(kernels.Abs, x, dy, y) }},
+		{"relu", 2, 0, func(b *cpu.Backend) error { return b.Activate(kernels.ReLU, x, y) }},
+		{"sigmoid", 2, 0, func(b *cpu.Backend) error { return b.Activate(kernels.Sigmoid, x, y) }},
+		{"sigmoid backward", 3, 0, func(b *cpu.Backend) error { return b.ActivateBackward(kernels.Sigmoid, x, dy, y) }},
+		{"tanh", 2, 0, func(b *cpu.Backend) error { return b.Activate(kernels.Tanh, x, y) }},
+		{"tanh backward", 3, 0, func(b *cpu.Backend) error { return b.ActivateBackward(kernels.Tanh, x, dy, y) }},
+		{"add scalar", 2, 0, func(b *cpu.Backend) error { return b.AddScalar(1, x, y) }},
+		{"mul scalar", 2, 0, func(b *cpu.Backend) error { return b.MulScalar(2, x, y) }},
+		{"mul", 3, 0, func(b *cpu.Backend) error { return b.Mul(x, z, y) }},
+		{"div", 3, 0, func(b *cpu.Backend) error { return b.Div(x, z, y) }},
+		{"div backward", 5, 0, func(b *cpu.Backend) error { return b.DivBackward(x, z, dy, y, dz) }},
+		{"softmax", 2, 0, func(b *cpu.Backend) error { return b.SoftmaxForward(x, y) }},
+		{"softmax backward", 3, 0, func(b *cpu.Backend) error { return b.SoftmaxBackward(x, dy, y) }},
+		{"log softmax", 2, 0, func(b *cpu.Backend) error { return b.LogSoftmaxForward(x, y) }},
+		{"mean", 1, 0, func(b *cpu.Backend) error { return b.Mean(x, loss) }},
+		{"sum of rows", 1, 0, func(b *cpu.Backend) error { return b.SumRows(x, dBeta, false) }},
+		{"max", 1, 0, func(b *cpu.Backend) error { return b.TopK(x, top.Slice(1, 0, 1), topIDs.Slice(1, 0, 1)) }},
+		{"top 8", 1, 0, func(b *cpu.Backend) error { return b.TopK(x, top, topIDs) }},
+		{"gather", 0, rows * 8 * (4 + 4 + 4), func(b *cpu.Backend) error { return b.Gather(x, topIDs, top) }},
+		{"scatter", 1, 0, func(b *cpu.Backend) error { return b.Scatter(top, topIDs, y) }},
+		{"transpose", 2, 0, func(b *cpu.Backend) error { return b.Copy(y.Unflatten(0, 1024).Permute(1, 0, 2), x.Unflatten(0, 8)) }},
 		{"embedding", 2, 0, func(b *cpu.Backend) error { return b.EmbeddingForward(embedding, y) }},
 		// The table's gradient is cleared, and then every row that is added is read, like the sum
 		// so far, and written.

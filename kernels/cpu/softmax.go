@@ -44,16 +44,21 @@ func (b *Backend) SoftmaxBackward(y, dy, dx kernels.Tensor) (err error) {
 	return nil
 }
 
+// summed is how many products are added in their own type before the sum goes on in float64.
+const summed = 256
+
 func softmaxBackward[T kernels.Float](b *Backend, y, dy, dx kernels.Tensor) {
 	out, dOut, d, length := rowViewOf[T](y), rowViewOf[T](dy), rowViewOf[T](dx), lastAxis(y)
 	b.eachRow(out.n, length, func(i int) {
 		y, dy, dx := unsafe.Slice(out.at(i), length), unsafe.Slice(dOut.at(i), length), unsafe.Slice(d.at(i), length)
 		mean := 0.0
-		for v := range y {
-			mean += float64(y[v]) * float64(dy[v])
+		for from := 0; from < length; from += summed {
+			var part [1]T
+			simd.Dots(1, min(summed, length-from), offset(&y[0], from), 0, offset(&dy[0], from), 0, part[:])
+			mean += float64(part[0])
 		}
-		for v := range y {
-			dx[v] = y[v] * (dy[v] - T(mean))
+		for v, p := range y {
+			dx[v] = p * (dy[v] - T(mean))
 		}
 	})
 }

@@ -49,6 +49,7 @@ package simd
 //go:generate go run -C _gen . -family rope -pkg simd -out ../rope_amd64.s -stubs ../rope_amd64.go
 //go:generate go run -C _gen . -family add -pkg simd -out ../add_amd64.s -stubs ../add_amd64.go
 //go:generate go run -C _gen . -family mul -pkg simd -out ../mul_amd64.s -stubs ../mul_amd64.go
+//go:generate go run -C _gen . -family function -pkg simd -out ../function_amd64.s -stubs ../function_amd64.go
 //go:generate go run -C _gen . -family pointwise -pkg simd -out ../pointwise_amd64.s -stubs ../pointwise_amd64.go
 //go:generate go run -C _gen . -family optimizer -pkg simd -out ../optimizer_amd64.s -stubs ../optimizer_amd64.go
 //go:generate go run -C _gen . -family tiles -pkg simd -out ../tiles_amd64.s -stubs ../tiles_amd64.go

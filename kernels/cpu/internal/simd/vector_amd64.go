@@ -7,6 +7,19 @@ import "github.com/stheno-ml/stheno/kernels"
 // Each function runs the assembly for the active level and the element type. The calls are direct, chosen by a
 // switch: through a variable, the compiler would have to move every buffer to the heap.
 
+func absGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		absGradAVX512F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	case active == AVX512:
+		absGradAVX512F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	case single[T]():
+		absGradAVX2F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		absGradAVX2F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	}
+}
+
 func absPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -550,6 +563,19 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	}
 }
 
+func logarithmVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		logarithmAVX512F32(n, pointer32(y), pointer32(x))
+	case active == AVX512:
+		logarithmAVX512F64(n, pointer64(y), pointer64(x))
+	case single[T]():
+		logarithmAVX2F32(n, pointer32(y), pointer32(x))
+	default:
+		logarithmAVX2F64(n, pointer64(y), pointer64(x))
+	}
+}
+
 func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -742,6 +768,19 @@ func quickGELUGradVector[T kernels.Float](n int, dx, x, dy *T) {
 		quickGELUGradAVX2F32(n, pointer32(dx), pointer32(x), pointer32(dy))
 	default:
 		quickGELUGradAVX2F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	}
+}
+
+func quotientVector[T kernels.Float](n int, c, a, b *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		quotientAVX512F32(n, pointer32(c), pointer32(a), pointer32(b))
+	case active == AVX512:
+		quotientAVX512F64(n, pointer64(c), pointer64(a), pointer64(b))
+	case single[T]():
+		quotientAVX2F32(n, pointer32(c), pointer32(a), pointer32(b))
+	default:
+		quotientAVX2F64(n, pointer64(c), pointer64(a), pointer64(b))
 	}
 }
 
@@ -1002,6 +1041,19 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, del
 		softmaxGradAVX2F32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse2), pointer32(delta), float32(scale), lo, hi)
 	default:
 		softmaxGradAVX2F64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse2), pointer64(delta), float64(scale), lo, hi)
+	}
+}
+
+func squareRootVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		squareRootAVX512F32(n, pointer32(y), pointer32(x))
+	case active == AVX512:
+		squareRootAVX512F64(n, pointer64(y), pointer64(x))
+	case single[T]():
+		squareRootAVX2F32(n, pointer32(y), pointer32(x))
+	default:
+		squareRootAVX2F64(n, pointer64(y), pointer64(x))
 	}
 }
 

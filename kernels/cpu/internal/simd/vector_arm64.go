@@ -7,6 +7,15 @@ import "github.com/stheno-ml/stheno/kernels"
 // Each function runs the assembly for the active level and the element type. The calls are direct, chosen by a
 // switch: through a variable, the compiler would have to move every buffer to the heap.
 
+func absGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case single[T]():
+		absGradNEONF32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		absGradNEONF64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	}
+}
+
 func absPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
 	switch {
 	case single[T]():
@@ -342,6 +351,15 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	}
 }
 
+func logarithmVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case single[T]():
+		logarithmNEONF32(n, pointer32(y), pointer32(x))
+	default:
+		logarithmNEONF64(n, pointer64(y), pointer64(x))
+	}
+}
+
 func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
 	switch {
 	case single[T]():
@@ -471,6 +489,15 @@ func quickGELUGradVector[T kernels.Float](n int, dx, x, dy *T) {
 		quickGELUGradNEONF32(n, pointer32(dx), pointer32(x), pointer32(dy))
 	default:
 		quickGELUGradNEONF64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	}
+}
+
+func quotientVector[T kernels.Float](n int, c, a, b *T) {
+	switch {
+	case single[T]():
+		quotientNEONF32(n, pointer32(c), pointer32(a), pointer32(b))
+	default:
+		quotientNEONF64(n, pointer64(c), pointer64(a), pointer64(b))
 	}
 }
 
@@ -650,6 +677,15 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, del
 		softmaxGradNEONF32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse2), pointer32(delta), float32(scale), lo, hi)
 	default:
 		softmaxGradNEONF64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse2), pointer64(delta), float64(scale), lo, hi)
+	}
+}
+
+func squareRootVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case single[T]():
+		squareRootNEONF32(n, pointer32(y), pointer32(x))
+	default:
+		squareRootNEONF64(n, pointer64(y), pointer64(x))
 	}
 }
 

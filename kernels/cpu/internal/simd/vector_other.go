@@ -11,6 +11,10 @@ import "github.com/stheno-ml/stheno/kernels"
 
 const unreachable = "simd: no vector kernels on this architecture"
 
+func absGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	panic(unreachable)
+}
+
 func absPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
 	panic(unreachable)
 }
@@ -199,6 +203,10 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	panic(unreachable)
 }
 
+func logarithmVector[T kernels.Float](n int, y, x *T) {
+	panic(unreachable)
+}
+
 func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
 	panic(unreachable)
 }
@@ -256,6 +264,10 @@ func quickGELUVector[T kernels.Float](n int, y, x *T) {
 }
 
 func quickGELUGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	panic(unreachable)
+}
+
+func quotientVector[T kernels.Float](n int, c, a, b *T) {
 	panic(unreachable)
 }
 
@@ -340,6 +352,10 @@ func softmaxVector[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, l
 }
 
 func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int) {
+	panic(unreachable)
+}
+
+func squareRootVector[T kernels.Float](n int, y, x *T) {
 	panic(unreachable)
 }
 

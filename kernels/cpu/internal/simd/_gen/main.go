@@ -55,6 +55,7 @@ var families = map[string]func(){
 	"rope":         func() { each(rotate); each(rotateNeighbours) },
 	"add":          func() { each(add) },
 	"mul":          func() { each(mul) },
+	"function":     func() { each(quotient); each(squareRoot); each(logarithm); each(absGrad) },
 	"pointwise":    func() { each(pointwiseAll) },
 	"tiles": func() {
 		tileProduct()

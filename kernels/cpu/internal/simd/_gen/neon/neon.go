@@ -113,6 +113,12 @@ var Families = map[string][]Kernel{
 		typed("rotate", "(rows, n int, y1, y2 *T, ldy int, x1, x2 *T, ldx int, cos, sin *T, ldt int)", "is Rotate.", rotate),
 		typed("rotateNeighbours", "(rows, n int, y *T, ldy int, x *T, ldx int, cos, sin *T, ldt int)", "is RotateNeighbours.", rotateNeighbours),
 	},
+	"function": {
+		typed("quotient", "(n int, c, a, b *T)", "is Div.", quotient),
+		typed("squareRoot", "(n int, y, x *T)", "is Sqrt.", squareRoot),
+		typed("logarithm", "(n int, y, x *T)", "is Log.", logarithm),
+		typed("absGrad", "(n int, dx, x, dy *T)", "is AbsGrad.", absGrad),
+	},
 	"pointwise": pointwise,
 	"add":       {typed("add", "(n int, c, a, b *T)", "is Add.", add)},
 	"mul":       {typed("mul", "(n int, c, a, b *T)", "is Mul.", mul)},
