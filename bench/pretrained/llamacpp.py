@@ -1,7 +1,9 @@
 """Compares the logits of GGUF files in llama.cpp and in nn/pretrained: of files that we write, and of those that llama.cpp quantises.
 
     go test -c -o pretrained.test ./nn/pretrained
-    python3 bench/pretrained/llamacpp.py pretrained.test     (needs llama_cpp_python)
+    python3 bench/pretrained/llamacpp.py pretrained.test [--as-stored]    (needs llama_cpp_python)
+
+Some builds of llama.cpp crash on weights that they have rearranged: --as-stored has them use those of the file.
 
 All errors are root mean squares as shares of that of the float32 file's logits in llama.cpp: how far ours are from llama.cpp's for the same
 file, and for scale, how far quantising itself moves llama.cpp's, and ours.
@@ -23,6 +25,17 @@ families = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2"]
 types = {
     "F16": llama_cpp.LLAMA_FTYPE_MOSTLY_F16, "BF16": llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, "Q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0,
     "Q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, "Q4_K": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_K_M, "Q6_K": llama_cpp.LLAMA_FTYPE_MOSTLY_Q6_K}
+
+
+def as_stored():
+    usual = llama_cpp.llama_model_default_params
+
+    def changed():
+        params = usual()
+        params.use_extra_bufts = False
+        return params
+
+    llama_cpp.llama_cpp.llama_model_default_params = changed
 
 
 def ours(test, folder):
@@ -64,6 +77,8 @@ def silence():
         os.close(nowhere)
 
 
+if "--as-stored" in sys.argv:
+    as_stored()
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     test = os.path.abspath(sys.argv[1])

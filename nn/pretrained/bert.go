@@ -102,7 +102,7 @@ func (f *bertFamily) read(c *config, vocab, first int) nn.EncoderConfig {
 		Vocab: c.size("vocab_size", vocab), Context: c.size("max_position_embeddings", 512) - first, Types: c.sizeOrNone("type_vocab_size", 2),
 		Layers: c.layers("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768),
 		Hidden: c.size("intermediate_size", 3072), FirstPosition: first, Activation: c.activation("hidden_act", "gelu"),
-		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0.1),
+		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.positive("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0.1),
 	}
 	if b.Context < 1 {
 		c.fail("field max_position_embeddings is %d, it needs to be more than the %d of padding", b.Context+first, first)

@@ -21,7 +21,7 @@ func bloom(c *config, _ int) *architecture {
 	d := newDecoder(c, 0, true)
 	d.names = names{body: "transformer.", head: "lm_head", tokens: "word_embeddings", embnorm: "word_embeddings_layernorm", norm: "ln_f", layers: "h.", groups: true, parts: bloomParts()}
 	b := &d.Block
-	b.Hidden, b.Activation, b.Epsilon, d.EmbeddingNorm = 4*b.Attention.Dim, activations["gelu_new"], c.float("layer_norm_epsilon", 1e-5), true
+	b.Hidden, b.Activation, b.Epsilon, d.EmbeddingNorm = 4*b.Attention.Dim, activations["gelu_new"], c.positive("layer_norm_epsilon", 1e-5), true
 	b.Attention.Options.ALiBi = slopes(b.Attention.Heads)
 	b.Attention.Options.Dropout.P, b.Dropout = c.float("attention_dropout", 0), c.float("hidden_dropout", 0)
 	if c.bool("apply_residual_connection_post_layernorm", false) {
@@ -65,7 +65,7 @@ func falcon(c *config, context int) *architecture {
 	if b.Hidden = c.optionalSize("ffn_hidden_size"); b.Hidden == 0 {
 		b.Hidden = 4 * a.Dim
 	}
-	b.Activation, b.Epsilon = c.activation("activation", "gelu"), c.float("layer_norm_epsilon", 1e-5)
+	b.Activation, b.Epsilon = c.activation("activation", "gelu"), c.positive("layer_norm_epsilon", 1e-5)
 	biased, grouped, single, parallel := c.bool("bias", false), c.bool("new_decoder_architecture", false), c.bool("multi_query", true), c.bool("parallel_attn", true)
 	d.biases(biased, biased)
 	b.NormBias = &yes
@@ -117,7 +117,7 @@ func mpt(c *config, _ int) *architecture {
 		"norm1": "norm_1", "norm2": "norm_2", "attn.qkv": "attn.Wqkv", "attn.proj": "attn.out_proj", "mlp.fc": "ffn.up_proj", "mlp.proj": "ffn.down_proj",
 	}}
 	b, a := &d.Block, &d.Block.Attention
-	b.Hidden, b.Activation, b.Epsilon, a.NoBias = 4*a.Dim, activations["gelu"], c.float("layer_norm_epsilon", 1e-5), true
+	b.Hidden, b.Activation, b.Epsilon, a.NoBias = 4*a.Dim, activations["gelu"], c.positive("layer_norm_epsilon", 1e-5), true
 	for name, value := range map[string]float64{"embedding_fraction": 1, "expansion_ratio": 4} {
 		needs(c, name, value)
 	}

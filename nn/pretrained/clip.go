@@ -150,7 +150,7 @@ func (c *config) tower(u usualTowers, width, heads int) *towerOf {
 	dim := c.size("hidden_size", width)
 	b := nn.BlockConfig{
 		Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: c.size("num_attention_heads", heads), Separate: true},
-		Hidden:    c.size("intermediate_size", 4*width), Activation: c.activation("hidden_act", u.activation), Epsilon: c.float("layer_norm_eps", u.epsilon),
+		Hidden:    c.size("intermediate_size", 4*width), Activation: c.activation("hidden_act", u.activation), Epsilon: c.positive("layer_norm_eps", u.epsilon),
 	}
 	b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 	return &towerOf{dim: dim, c: nn.TowerConfig{Encoder: nn.EncoderConfig{Layers: c.layers("num_hidden_layers", 12), Block: b}}}

@@ -7,7 +7,7 @@ func readCohere(c *config) *decoder {
 	d := newDecoder(c, 8192, true)
 	d.names = llamaNames(nil)
 	b := &d.Block
-	b.Hidden, b.Gated, b.Activation, b.Epsilon = c.size("intermediate_size", 0), true, c.activation("hidden_act", "silu"), c.float("layer_norm_eps", 1e-5)
+	b.Hidden, b.Gated, b.Activation, b.Epsilon = c.size("intermediate_size", 0), true, c.activation("hidden_act", "silu"), c.positive("layer_norm_eps", 1e-5)
 	b.Norms, b.NormBias = nn.ParallelNorm, new(bool)
 	d.group(c, 0)
 	if size := c.sizeOrNone("head_dim", 0); size > 0 {

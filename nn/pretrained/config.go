@@ -105,7 +105,11 @@ func field[T any](c *config, name, kind string, otherwise T) T {
 	return value
 }
 
+// bool reads a choice. Null is none: in transformers it counts as false.
 func (c *config) bool(name string, otherwise bool) bool {
+	if otherwise && c.given(name) && !c.has(name) {
+		c.fail("field %s is null, it needs to be true or false", c.within+c.called(name))
+	}
 	return field(c, name, "true or false", otherwise)
 }
 func (c *config) string(name, otherwise string) string {
@@ -141,6 +145,14 @@ func (c *config) positive(name string, otherwise float64) float64 {
 		return otherwise
 	}
 	return x
+}
+
+// positiveOrNone reads a number that is more than 0, or gives 0 where there is none.
+func (c *config) positiveOrNone(name string) float64 {
+	if !c.has(name) {
+		return 0
+	}
+	return c.positive(name, 0)
 }
 
 // maxSize bounds the sizes that a config can ask for, so that no product of a few of them

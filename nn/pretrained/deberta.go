@@ -30,7 +30,7 @@ func deberta(c *config, _ int) *architecture {
 		Vocab: c.size("vocab_size", 128100), Context: c.size("max_position_embeddings", 512), Types: types,
 		Layers: c.layers("num_hidden_layers", 24), Heads: c.size("num_attention_heads", 24), Dim: c.size("hidden_size", 1536),
 		Hidden: c.size("intermediate_size", 6144), Activation: c.activation("hidden_act", "gelu"),
-		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-7), Dropout: c.float("hidden_dropout_prob", 0.1),
+		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.positive("layer_norm_eps", 1e-7), Dropout: c.float("hidden_dropout_prob", 0.1),
 	}.Model()
 	e.Block.Attention.Options.Dropout.P = c.float("attention_probs_dropout_prob", 0.1)
 	e.Text.NoPositions = !c.bool("position_biased_input", true)

@@ -117,7 +117,7 @@ func newDecoder(c *config, context int, tied bool) *decoder {
 func readDecoder(c *config, u usual) *decoder {
 	d := newDecoder(c, u.context, u.tied)
 	d.names = llamaNames(nil)
-	d.Block.Hidden, d.Block.Epsilon = c.size("intermediate_size", 0), c.float("rms_norm_eps", cmp.Or(u.epsilon, 1e-6))
+	d.Block.Hidden, d.Block.Epsilon = c.size("intermediate_size", 0), c.positive("rms_norm_eps", cmp.Or(u.epsilon, 1e-6))
 	d.Block.Gated, d.Block.RMSNorm, d.Block.Activation = true, true, c.activation("hidden_act", "silu")
 	d.group(c, u.kvHeads)
 	a := &d.Block.Attention

@@ -47,7 +47,7 @@ func readDeepSeek(c *config, context int) *decoder {
 	c.read["qk_head_dim"] = true // its parts say it
 	d := newDecoder(c, context, false)
 	d.names = llamaNames(expertNames(nil))
-	d.Block.Hidden, d.Block.Epsilon = c.size("intermediate_size", 0), c.float("rms_norm_eps", 1e-6)
+	d.Block.Hidden, d.Block.Epsilon = c.size("intermediate_size", 0), c.positive("rms_norm_eps", 1e-6)
 	d.Block.Gated, d.Block.RMSNorm, d.Block.Activation = true, true, c.activation("hidden_act", "silu")
 	a := &d.Block.Attention
 	if heads := c.sizeOrNone("num_key_value_heads", a.Heads); heads != 0 && heads != a.Heads {

@@ -34,7 +34,7 @@ func dinov2(c *config, _ int) *architecture {
 		Layers: c.layers("num_hidden_layers", 12), Patches: p,
 		Block: nn.BlockConfig{
 			Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: c.size("num_attention_heads", 12), Separate: true},
-			Hidden:    hidden, Activation: c.activation("hidden_act", "gelu"), Epsilon: c.float("layer_norm_eps", 1e-6), Scales: true,
+			Hidden:    hidden, Activation: c.activation("hidden_act", "gelu"), Epsilon: c.positive("layer_norm_eps", 1e-6), Scales: true,
 		},
 	}
 	e.Block.Attention.Options.Dropout.P = c.float("attention_probs_dropout_prob", 0)
@@ -124,7 +124,7 @@ func dinov3(c *config, _ int) *architecture {
 		Layers: c.layers("num_hidden_layers", 12), Patches: p, Grid: c.positive("rope_theta", 100),
 		Block: nn.BlockConfig{
 			Attention: a, Hidden: hidden, Gated: gated, MLPBias: &mlpBias, Activation: c.activation("hidden_act", "gelu"),
-			Epsilon: c.float("layer_norm_eps", 1e-5), Scales: true, NewLinear: unbiased(plain...),
+			Epsilon: c.positive("layer_norm_eps", 1e-5), Scales: true, NewLinear: unbiased(plain...),
 		},
 	}
 	c.backbone()

@@ -71,7 +71,7 @@ func albert(c *config, _ int) *architecture {
 		Vocab: c.size("vocab_size", 30000), Context: c.size("max_position_embeddings", 512), Types: c.sizeOrNone("type_vocab_size", 2),
 		Layers: c.layers("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 64), Dim: c.size("hidden_size", 4096),
 		Hidden: c.size("intermediate_size", 16384), Activation: c.activation("hidden_act", "gelu_new"),
-		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0),
+		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.positive("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0),
 	}.Model()
 	p := c.float("classifier_dropout_prob", 0.1)
 	e.Block.Attention.Separate, e.Block.Attention.Options.Dropout.P, e.Heads.Dropout = true, c.float("attention_probs_dropout_prob", 0), &p

@@ -48,8 +48,8 @@ func init() {
 		{"dense_act_fn", `"silu"`, works, ""},
 		{"dense_act_fn", `"mish"`, refused, ""},
 		{"dropout_rate", `0.5`, works, ""},
-		{"feed_forward_proj", `"gated-silu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
-		{"feed_forward_proj", `"gelu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
+		{"feed_forward_proj", `"gated-silu"`, works, `{"dense_act_fn": null, "is_gated_act": "left out"}`},
+		{"feed_forward_proj", `"gelu"`, works, `{"dense_act_fn": null, "is_gated_act": "left out"}`},
 		{"feed_forward_proj", `"gated-gelu-new"`, refused, ""},
 		{"initializer_factor", `2`, idle, ""},
 		{"is_gated_act", `true`, works, ""},
@@ -61,7 +61,7 @@ func init() {
 		{"relative_attention_max_distance", `7`, works, ""},
 		{"relative_attention_num_buckets", `12`, works, ""},
 		{"scale_decoder_outputs", `false`, works, ""},
-		{"tie_word_embeddings", `false`, works, `{"scale_decoder_outputs": null}`},
+		{"tie_word_embeddings", `false`, works, `{"scale_decoder_outputs": "left out"}`},
 	})
 	configFields["bart"] = slices.Concat(fairseqFields, []configField{
 		{"max_position_embeddings", `24`, works, ""},
@@ -98,8 +98,8 @@ func init() {
 		{"use_weighted_layer_sum", `true`, idle, ""}, // of a head for classes
 	})
 	configFields["mt5"] = slices.Concat(without(configFields["t5"], "feed_forward_proj", "is_gated_act", "scale_decoder_outputs", "tie_word_embeddings"), []configField{
-		{"feed_forward_proj", `"relu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
-		{"feed_forward_proj", `"gelu"`, works, `{"dense_act_fn": null, "is_gated_act": null}`},
+		{"feed_forward_proj", `"relu"`, works, `{"dense_act_fn": null, "is_gated_act": "left out"}`},
+		{"feed_forward_proj", `"gelu"`, works, `{"dense_act_fn": null, "is_gated_act": "left out"}`},
 		{"feed_forward_proj", `"gated-gelu-new"`, refused, ""},
 		{"is_gated_act", `false`, works, ""},
 		{"scale_decoder_outputs", `true`, idle, ""}, // transformers does not look at it

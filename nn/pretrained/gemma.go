@@ -41,7 +41,7 @@ func (d *decoder) sandwiched(c *config) {
 	d.Block.Activation = c.activation("hidden_activation", "gelu_pytorch_tanh") // hidden_act is given too, and not used
 	d.Block.Norms = nn.SandwichNorm
 	d.Block.Attention.Options.Scale = 1 / math.Sqrt(c.positive("query_pre_attn_scalar", 256))
-	d.LogitSoftCap = c.float("final_logit_softcapping", 0)
+	d.LogitSoftCap = c.positiveOrNone("final_logit_softcapping")
 }
 
 func gemma2(c *config, context int) *architecture {
@@ -51,7 +51,7 @@ func gemma2(c *config, context int) *architecture {
 		d.LogitSoftCap = 30
 	}
 	softCap := &d.Block.Attention.Options.SoftCap
-	if *softCap = c.float("attn_logit_softcapping", 0); !c.given("attn_logit_softcapping") {
+	if *softCap = c.positiveOrNone("attn_logit_softcapping"); !c.given("attn_logit_softcapping") {
 		*softCap = 50
 	}
 	d.types(c, func(i int) bool { return i%2 == 0 })

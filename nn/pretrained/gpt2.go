@@ -18,7 +18,7 @@ func gpt2(c *config, _ int) *architecture {
 	config := nn.GPTConfig{
 		Vocab: c.size("vocab_size", 50257), Context: c.size("n_positions", 1024), Layers: c.layers("n_layer", 12),
 		Heads: c.size("n_head", 12), Dim: c.size("n_embd", 768), Hidden: c.optionalSize("n_inner"),
-		Activation: c.activation("activation_function", "gelu_new"), Epsilon: c.float("layer_norm_epsilon", 1e-5),
+		Activation: c.activation("activation_function", "gelu_new"), Epsilon: c.positive("layer_norm_epsilon", 1e-5),
 		Dropout: c.float("embd_pdrop", 0.1),
 	}
 	kind := c.ending("LMHeadModel", "GPT2Model", "ForCausalLM")

@@ -27,7 +27,7 @@ func gptNeo(c *config, _ int) *architecture {
 	if b.Hidden = c.optionalSize("intermediate_size"); b.Hidden == 0 {
 		b.Hidden = 4 * b.Attention.Dim
 	}
-	b.Activation, b.Epsilon, d.Positions = c.activation("activation_function", "gelu_new"), c.float("layer_norm_epsilon", 1e-5), true
+	b.Activation, b.Epsilon, d.Positions = c.activation("activation_function", "gelu_new"), c.positive("layer_norm_epsilon", 1e-5), true
 	b.Attention.Options.Scale, b.Attention.Options.Dropout.P = 1, c.float("attention_dropout", 0)
 	b.Dropout, d.Dropout = c.float("resid_dropout", 0), c.float("embed_dropout", 0)
 	b.NewLinear, d.plainQKV = unbiased("q", "k", "v"), true
@@ -118,7 +118,7 @@ func gptBigCode(c *config, _ int) *architecture {
 	if b.Hidden = c.optionalSize("n_inner"); b.Hidden == 0 {
 		b.Hidden = 4 * a.Dim
 	}
-	b.Activation, b.Epsilon, d.Positions = c.activation("activation_function", "gelu_pytorch_tanh"), c.float("layer_norm_epsilon", 1e-5), true
+	b.Activation, b.Epsilon, d.Positions = c.activation("activation_function", "gelu_pytorch_tanh"), c.positive("layer_norm_epsilon", 1e-5), true
 	if d.names.groups = !c.bool("multi_query", true); !d.names.groups {
 		a.KVHeads = 1
 	}

@@ -18,7 +18,7 @@ func modernBERT(c *config, _ int) *architecture {
 		Text: &nn.TextConfig{Vocab: vocab, Context: c.size("max_position_embeddings", 8192), NoPositions: true},
 		Block: nn.BlockConfig{
 			Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: c.size("num_attention_heads", 12), NoBias: true, Separate: true},
-			Hidden:    hidden, Gated: true, Activation: c.activation("hidden_activation", "gelu"), Epsilon: c.float("norm_eps", 1e-5),
+			Hidden:    hidden, Gated: true, Activation: c.activation("hidden_activation", "gelu"), Epsilon: c.positive("norm_eps", 1e-5),
 		},
 	}
 	slides := c.modernTypes(e.Layers)

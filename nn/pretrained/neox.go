@@ -13,7 +13,7 @@ func gptNeoX(c *config, context int) *architecture {
 		"mlp.fc": "mlp.dense_h_to_4h", "mlp.proj": "mlp.dense_4h_to_h",
 	}}
 	b, yes := &d.Block, true
-	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "gelu"), c.float("layer_norm_eps", 1e-5)
+	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "gelu"), c.positive("layer_norm_eps", 1e-5)
 	d.biases(c.bool("attention_bias", true), true)
 	b.NormBias = &yes
 	if c.bool("use_parallel_residual", true) {
@@ -43,7 +43,7 @@ func gptJ(c *config, _ int) *architecture {
 	if b.Hidden = c.optionalSize("n_inner"); b.Hidden == 0 {
 		b.Hidden = 4 * b.Attention.Dim
 	}
-	b.Activation, b.Epsilon = c.activation("activation_function", "gelu_new"), c.float("layer_norm_epsilon", 1e-5)
+	b.Activation, b.Epsilon = c.activation("activation_function", "gelu_new"), c.positive("layer_norm_epsilon", 1e-5)
 	d.biases(false, true)
 	b.NormBias, b.Norms, d.HeadBias = &yes, nn.ParallelNorm, true
 	b.Attention.Options.Dropout.P, b.Dropout, d.Dropout = c.float("attn_pdrop", 0), c.float("resid_pdrop", 0), c.float("embd_pdrop", 0)
@@ -66,7 +66,7 @@ func phi(c *config, context int) *architecture {
 	d.names = llamaNames(map[string]string{"attn.proj": "self_attn.dense", "mlp.fc": "mlp.fc1", "mlp.proj": "mlp.fc2"})
 	d.names.norm = "final_layernorm"
 	b := &d.Block
-	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "gelu_new"), c.float("layer_norm_eps", 1e-5)
+	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "gelu_new"), c.positive("layer_norm_eps", 1e-5)
 	b.Norms, d.HeadBias = nn.ParallelNorm, true
 	d.group(c, 0)
 	b.Attention.Options.Dropout.P, b.Dropout, d.Dropout = c.float("attention_dropout", 0), c.float("resid_pdrop", 0), c.float("embd_pdrop", 0)
@@ -79,7 +79,7 @@ func stableLM(c *config, context int) *architecture {
 	d := newDecoder(c, 4096, false)
 	d.names = llamaNames(nil)
 	b, yes := &d.Block, true
-	b.Hidden, b.Gated, b.Activation, b.Epsilon = c.size("intermediate_size", 0), true, c.activation("hidden_act", "silu"), c.float("layer_norm_eps", 1e-5)
+	b.Hidden, b.Gated, b.Activation, b.Epsilon = c.size("intermediate_size", 0), true, c.activation("hidden_act", "silu"), c.positive("layer_norm_eps", 1e-5)
 	d.group(c, 32)
 	d.biases(c.bool("use_qkv_bias", false), false)
 	b.Attention.NoProjBias, b.NormBias = true, &yes
@@ -102,7 +102,7 @@ func persimmon(c *config, context int) *architecture {
 	})
 	d.names.norm, d.names.groups = "final_layernorm", true
 	b := &d.Block
-	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "relu2"), c.float("layer_norm_eps", 1e-5)
+	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "relu2"), c.positive("layer_norm_eps", 1e-5)
 	b.Attention.Options.Dropout.P = c.float("attention_dropout", 0)
 	needs(c, "hidden_dropout", 0.0)
 	d.normHeads(c, "qk_layernorm", true, nn.HeadLayerNorm, "self_attn.q_layernorm", "self_attn.k_layernorm")
@@ -114,7 +114,7 @@ func starcoder2(c *config, context int) *architecture {
 	d := newDecoder(c, 4096, true)
 	d.names = llamaNames(map[string]string{"mlp.fc": "mlp.c_fc", "mlp.proj": "mlp.c_proj"})
 	b, yes := &d.Block, true
-	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "gelu_pytorch_tanh"), c.float("norm_epsilon", 1e-5)
+	b.Hidden, b.Activation, b.Epsilon = c.size("intermediate_size", 0), c.activation("hidden_act", "gelu_pytorch_tanh"), c.positive("norm_epsilon", 1e-5)
 	d.group(c, 2)
 	biased := c.bool("use_bias", true)
 	d.biases(biased, biased)

@@ -25,7 +25,7 @@ func nomicBERT(c *config, context int) *architecture {
 		Vocab: c.size("vocab_size", 30528), Context: c.size("max_position_embeddings", 2048), Types: c.sizeOrNone("type_vocab_size", 2),
 		Layers: c.layers("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768),
 		Hidden: c.size("intermediate_size", 3072), Activation: c.activation("hidden_act", "silu"),
-		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: dropout,
+		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.positive("layer_norm_eps", 1e-12), Dropout: dropout,
 	}.Model()
 	e.Text.NoPositions, e.Block.Gated, e.Block.NormBias = true, true, &yes
 	a := &e.Block.Attention

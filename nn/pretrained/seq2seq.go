@@ -68,7 +68,7 @@ func readT5(c *config, context int, usual usualT5) *architecture {
 	hidden, dropout := c.size("d_ff", usual.hidden), c.float("dropout_rate", 0.1)
 	block := nn.BlockConfig{
 		Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: heads, HeadDim: size, NoBias: true, Separate: true},
-		Hidden:    hidden, RMSNorm: true, Epsilon: c.float("layer_norm_epsilon", 1e-6), Dropout: dropout, MLPDropout: dropout,
+		Hidden:    hidden, RMSNorm: true, Epsilon: c.positive("layer_norm_epsilon", 1e-6), Dropout: dropout, MLPDropout: dropout,
 	}
 	block.Attention.Options.Scale, block.Attention.Options.Dropout.P = 1, dropout
 	proj := c.string("feed_forward_proj", usual.proj)

@@ -15,7 +15,7 @@ func vit(c *config, _ int) *architecture {
 	config := nn.ViTConfig{
 		Channels: c.size("num_channels", 3), Height: size, Width: size, Patch: c.size("patch_size", 16), Layers: c.layers("num_hidden_layers", 12),
 		Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768), Hidden: c.size("intermediate_size", 3072),
-		Activation: c.activation("hidden_act", "gelu"), Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0),
+		Activation: c.activation("hidden_act", "gelu"), Epsilon: c.positive("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0),
 	}
 	p := &nn.PatchEmbeddingConfig{Channels: config.Channels, Height: size, Width: size, Patch: config.Patch}
 	c.patches(p)

@@ -56,3 +56,35 @@ func TestRebuilt(t *testing.T) {
 		t.Errorf("another kind of model gives %v, want an error with %s", err, want)
 	}
 }
+
+// FuzzRebuilt makes sure that no small files beside a tokenizer.json make opening or encoding panic.
+func FuzzRebuilt(f *testing.F) {
+	content, err := os.ReadFile("testdata/rebuilt.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	var folders []struct {
+		From string
+		hfFolder
+	}
+	if err := json.Unmarshal(content, &folders); err != nil {
+		f.Fatal(err)
+	}
+	for _, folder := range folders {
+		base, _ := readHFGolden(f, folder.From)
+		files := folder.Files
+		f.Add(string(base.Tokenizer), files["tokenizer_config.json"], files["config.json"], "a <s>")
+	}
+	f.Fuzz(func(t *testing.T, tokens, config, model, text string) {
+		folder := hfFolder{Files: map[string]string{
+			"tokenizer.json": tokens, "tokenizer_config.json": config, "config.json": model,
+		}}
+		tok, err := tokenizer.Open(folder.write(t))
+		if err != nil {
+			return
+		}
+		if e, err := tok.EncodeWith(text, tokenizer.EncodeOptions{}); err == nil {
+			tok.Decode(e.IDs)
+		}
+	})
+}
