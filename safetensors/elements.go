@@ -3,6 +3,7 @@ package safetensors
 import (
 	"encoding/binary"
 	"slices"
+	"unsafe"
 )
 
 // Elements reads elements of a tensor, from the given one on in the order of the rows, as many as
@@ -23,8 +24,17 @@ func (f *File) Elements(name string, from int, into []byte) error {
 	if count := (e.end - e.begin) / int64(size); from < 0 || int64(from) > count || int64(len(into)/size) > count-int64(from) {
 		return f.errorf("tensor %q has %d elements, %d are asked for from number %d on", name, count, len(into)/size, from)
 	}
-	if err := readFull(f.reader, into, f.header.data+e.begin+int64(from)*int64(size)); err != nil {
+	if err := f.readElements(into, size, e.begin+int64(from)*int64(size)); err != nil {
 		return f.errorf("reading tensor %q: %w", name, err)
+	}
+	return nil
+}
+
+// readElements reads elements of so many bytes, which begin at a byte of the data, as this machine
+// has them in memory.
+func (f *File) readElements(into []byte, size int, at int64) error {
+	if err := readFull(f.reader, into, f.header.data+at); err != nil {
+		return err
 	}
 	if !isLittleEndian {
 		for element := range slices.Chunk(into, size) {
@@ -32,6 +42,13 @@ func (f *File) Elements(name string, from int, into []byte) error {
 		}
 	}
 	return nil
+}
+
+// bytesOf is the memory of a list, and how many bytes an element has.
+func bytesOf[T any](data []T) (memory []byte, size int) {
+	var element T
+	size = int(unsafe.Sizeof(element))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(data))), size*len(data)), size
 }
 
 var isLittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1

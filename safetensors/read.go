@@ -110,15 +110,15 @@ func (f *File) Tensor(name string) (*tensor.Dense, error) {
 	var err error
 	switch e.dtype {
 	case "F32":
-		backing, err = decode(f, e, 4, func(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) })
+		backing, err = plain[float32](f, e)
 	case "F64":
-		backing, err = decode(f, e, 8, func(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) })
+		backing, err = plain[float64](f, e)
 	case "I32":
-		backing, err = decode(f, e, 4, func(b []byte) int32 { return int32(binary.LittleEndian.Uint32(b)) })
+		backing, err = plain[int32](f, e)
 	case "I64":
-		backing, err = decode(f, e, 8, func(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) })
+		backing, err = plain[int64](f, e)
 	case "U8":
-		backing, err = decode(f, e, 1, func(b []byte) uint8 { return b[0] })
+		backing, err = plain[uint8](f, e)
 	case "BF16":
 		backing, err = decode(f, e, 2, func(b []byte) float32 { return math.Float32frombits(uint32(binary.LittleEndian.Uint16(b)) << 16) })
 	case "F16":
@@ -148,6 +148,16 @@ func (f *File) Tensors() (Tensors, error) {
 		list = append(list, Tensor{name, value})
 	}
 	return list, nil
+}
+
+// plain reads the elements of a tensor whose type Go has.
+func plain[T any](f *File, e entry) ([]T, error) {
+	if err := checkMemory(e.end - e.begin); err != nil {
+		return nil, err
+	}
+	data := make([]T, (e.end-e.begin)/int64(elementSizes[e.dtype]))
+	memory, size := bytesOf(data)
+	return data, f.readElements(memory, size, e.begin)
 }
 
 // decode reads the elements of a tensor, each of that many bytes.

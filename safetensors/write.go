@@ -93,31 +93,19 @@ func encoderOf(t *tensor.Dense) (encoder, error) {
 	}
 	switch t.Dtype() {
 	case tensor.Float32:
-		return newEncoder(t, "F32", 4, t.Float32s(), func(to []byte, x float32) []byte {
-			return binary.LittleEndian.AppendUint32(to, math.Float32bits(x))
-		})
+		return newEncoder(t, "F32", t.Float32s())
 	case tensor.Float64:
-		return newEncoder(t, "F64", 8, t.Float64s(), func(to []byte, x float64) []byte {
-			return binary.LittleEndian.AppendUint64(to, math.Float64bits(x))
-		})
+		return newEncoder(t, "F64", t.Float64s())
 	case tensor.Int32:
-		return newEncoder(t, "I32", 4, t.Int32s(), func(to []byte, x int32) []byte {
-			return binary.LittleEndian.AppendUint32(to, uint32(x))
-		})
+		return newEncoder(t, "I32", t.Int32s())
 	case brainFloat:
-		return newEncoder(t, "BF16", 2, halves[kernels.BFloat16](t), func(to []byte, x kernels.BFloat16) []byte {
-			return binary.LittleEndian.AppendUint16(to, uint16(x))
-		})
+		return newEncoder(t, "BF16", halves[kernels.BFloat16](t))
 	case halfFloat:
-		return newEncoder(t, "F16", 2, halves[kernels.Float16](t), func(to []byte, x kernels.Float16) []byte {
-			return binary.LittleEndian.AppendUint16(to, uint16(x))
-		})
+		return newEncoder(t, "F16", halves[kernels.Float16](t))
 	case tensor.Uint8:
-		return newEncoder(t, "U8", 1, t.Uint8s(), func(to []byte, x uint8) []byte { return append(to, x) })
+		return newEncoder(t, "U8", t.Uint8s())
 	case tensor.Int64:
-		return newEncoder(t, "I64", 8, t.Int64s(), func(to []byte, x int64) []byte {
-			return binary.LittleEndian.AppendUint64(to, uint64(x))
-		})
+		return newEncoder(t, "I64", t.Int64s())
 	}
 	return encoder{}, fmt.Errorf("is %v, it needs to be float32, float64, BFloat16, Float16, int32, int64 or uint8", t.Dtype())
 }
@@ -142,7 +130,7 @@ func halves[T ~uint16](t *tensor.Dense) []T {
 }
 
 // newEncoder checks that data holds every element that t's shape and strides reach.
-func newEncoder[T any](t *tensor.Dense, dtype string, size int, data []T, put func([]byte, T) []byte) (encoder, error) {
+func newEncoder[T any](t *tensor.Dense, dtype string, data []T) (encoder, error) {
 	shape, strides := slices.Clone([]int(t.Shape())), slices.Clone(t.Strides())
 	if len(strides) != len(shape) && len(shape) > 0 {
 		return encoder{}, fmt.Errorf("has strides %v for shape %v", strides, shape)
@@ -157,24 +145,48 @@ func newEncoder[T any](t *tensor.Dense, dtype string, size int, data []T, put fu
 	if last >= len(data) {
 		return encoder{}, fmt.Errorf("has %d elements, its shape %v and strides %v reach element %d", len(data), shape, strides, last)
 	}
+	memory, size := bytesOf(data)
 	write := func(w io.Writer) error {
-		buffer := make([]byte, 0, bufferSize)
 		starts, n, stride := rows(shape, strides)
+		buffer := make([]byte, 0, bufferSize)
 		for start := range starts {
+			if row := memory[start*size:]; stride == 1 && isLittleEndian && n*size >= bufferSize {
+				if err := writeAll(w, &buffer, row[:n*size]); err != nil {
+					return err
+				}
+				continue
+			}
 			for i := range n {
-				buffer = put(buffer, data[start+i*stride])
+				buffer = append(buffer, memory[(start+i*stride)*size:][:size]...)
+				if !isLittleEndian {
+					slices.Reverse(buffer[len(buffer)-size:])
+				}
 				if len(buffer) == cap(buffer) {
-					if _, err := w.Write(buffer); err != nil {
+					if err := writeAll(w, &buffer, nil); err != nil {
 						return err
 					}
-					buffer = buffer[:0]
 				}
 			}
 		}
-		_, err := w.Write(buffer)
-		return err
+		return writeAll(w, &buffer, nil)
 	}
 	return encoder{dtype: dtype, elementSize: size, shape: shape, write: write}, nil
+}
+
+// writeAll writes what is in the buffer, and more behind it, in pieces that fit into a cache.
+func writeAll(w io.Writer, buffer *[]byte, more []byte) error {
+	if len(*buffer) > 0 {
+		if _, err := w.Write(*buffer); err != nil {
+			return err
+		}
+		*buffer = (*buffer)[:0]
+	}
+	for piece := range slices.Chunk(more, bufferSize) {
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rows cuts a tensor into rows of n elements that lie stride apart, as long as possible, and gives

@@ -73,6 +73,12 @@ func loraOfLlama8B(rows, length int, kept tensor.Dtype) training {
 	return c
 }
 
+// within is a training whose steps take so many bytes.
+func within(c training, memory Bytes) training {
+	c.change = func(l *LoopConfig) { l.Memory = memory }
+	return c
+}
+
 // cheap numbers are no random ones, and made in a moment.
 func cheap([]int, *rand.Rand) func() float64 {
 	n := uint32(0)
@@ -124,6 +130,7 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"Llama-1B-QLoRA", qloraOfLlama1B()},
 		{"Llama-8B-LoRA-2k", loraOfLlama8B(1, 2048, ops.BFloat16)},
 		{"Llama-8B-QLoRA-2k", loraOfLlama8B(1, 2048, ops.NF4)},
+		{"Llama-8B-QLoRA-2k-in-9GiB", within(loraOfLlama8B(1, 2048, ops.NF4), 9<<30)},
 		{"Llama-8B-LoRA-4k-packed", loraOfLlama8B(2, 4096, ops.BFloat16).overDocuments()},
 		{"Llama-1B-LoRA-packed", loraOfLlama1B().overDocuments()},
 		{"characters", characters},

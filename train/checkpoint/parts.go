@@ -213,6 +213,30 @@ func assemble(list []Piece) (*tensor.Dense, error) {
 // writeSummed writes a file and returns its checksum.
 func writeSummed(d filesystem, path string, write func(io.Writer) error) (string, error) {
 	sum := sha256.New()
-	err := writeFile(d, path, func(w io.Writer) error { return write(io.MultiWriter(w, sum)) })
+	err := writeFile(d, path, func(w io.Writer) error {
+		s := summing{to: w, pieces: make(chan []byte), summed: make(chan struct{})}
+		defer close(s.pieces)
+		go func() {
+			for p := range s.pieces {
+				sum.Write(p)
+				s.summed <- struct{}{}
+			}
+		}()
+		return write(s)
+	})
 	return fmt.Sprintf("%x", sum.Sum(nil)), err
+}
+
+// summing is a writer of which a checksum is made while the file takes what is written.
+type summing struct {
+	to     io.Writer
+	pieces chan []byte
+	summed chan struct{}
+}
+
+func (s summing) Write(p []byte) (int, error) {
+	s.pieces <- p
+	n, err := s.to.Write(p)
+	<-s.summed
+	return n, err
 }
