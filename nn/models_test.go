@@ -96,21 +96,16 @@ func dpo(s *nn.Scope, tokens, targets nn.Tensor) nn.Tensor {
 	return gain[0].Sub(gain[1]).Mul(0.1).Sigmoid().Log().Mean().Mul(-1)
 }
 
-func lstm(s *nn.Scope, x nn.Tensor, width int) nn.Tensor {
-	in := nn.NewLinear(s.Sub("in"), nn.LinearConfig{In: x.Dim(-1), Out: 4 * width})
-	again := nn.NewLinear(s.Sub("again"), nn.LinearConfig{In: width, Out: 4 * width, NoBias: true})
-	h := in.Forward(x.Select(1, 0)).Chunk(-1, 4)[0].Mul(0)
-	c := h
-	for _, step := range x.Unbind(1, x.Dim(1)) {
-		g := in.Forward(step).Add(again.Forward(h)).Chunk(-1, 4)
+func convolutionalLSTM(s *nn.Scope, sound nn.Tensor) nn.Tensor {
+	x, l := s.Conv1d("conv", sound, 8, ops.Sliding{Size: 3, Padding: 1}).ReLU(), s.Sub("lstm")
+	again := nn.NewLinear(l.Sub("again"), nn.LinearConfig{In: 8, Out: 4 * 8, NoBias: true})
+	h, c := x.Select(1, 0).Mul(0), x.Select(1, 0).Mul(0)
+	for _, step := range l.Linear("in", x, 4*8).Unbind(1, x.Dim(1)) {
+		g := step.Add(again.Forward(h)).Chunk(-1, 4)
 		c = g[0].Sigmoid().Mul(c).Add(g[1].Sigmoid().Mul(g[2].Tanh()))
 		h = g[3].Sigmoid().Mul(c.Tanh())
 	}
-	return h
-}
-
-func convolutionalLSTM(s *nn.Scope, sound nn.Tensor) nn.Tensor {
-	return s.Linear("head", lstm(s.Sub("lstm"), s.Conv1d("conv", sound, 8, ops.Sliding{Size: 3, Padding: 1}).ReLU(), 8), 10)
+	return s.Linear("head", h, 10)
 }
 
 // Models of one's own have a loss and gradients that are finite, and each parameter has one that is
