@@ -58,9 +58,14 @@ type MatMulKernels interface {
 	// with a contiguous last axis, out (n) row-major of x's dtype or its wide one; sums are of the
 	// wide one.
 	SumRows(x, out Tensor, accumulate bool) error
-	// RoundFloat8 rounds a matrix of contiguous rows as products in PrecisionFloat8 would, for
-	// those of them that read it several times.
+	// RoundFloat8 rounds the rows of a matrix, which are contiguous, as products in PrecisionFloat8
+	// would, for those of them that read it several times.
 	RoundFloat8(x Tensor, r Float8Rounding) error
+	// TurnFloat8 computes the columns of a matrix from what its rows were rounded to: numbers are
+	// brought to a column's scale, by the magnitudes that columns has, and rounded again. It gives
+	// what the matrix itself would, but for numbers under 2⁻¹³ of the largest of their row or
+	// column.
+	TurnFloat8(rows, columns Float8Sides) error
 }
 
 // CheckSumRows returns what is wrong with a call of SumRows.

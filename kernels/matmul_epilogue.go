@@ -25,6 +25,8 @@ type TimesSlope struct {
 type Gate struct {
 	BUp     Tensor // as B is
 	Pre, Up Tensor // receive both products, of C's dtype
+	// RoundedBUp is BUp as RoundedB is B: both are given, or neither.
+	RoundedBUp Float8Sides
 	// Rounding receives what C, then a matrix, is rounded to: [MatMulKernels] round it in the same
 	// call. It is for products in PrecisionFloat8, or left out.
 	Rounding Float8Rounding
@@ -147,7 +149,7 @@ func matMulApart(b Backend, m *MatMul, c Tensor) error {
 		if err := b.MatMul(&plain, MatMulOutputs{C: e.Pre}); err != nil {
 			return err
 		}
-		plain.B = e.BUp
+		plain.B, plain.RoundedB = e.BUp, e.RoundedBUp
 		for i, f := range m.Plus {
 			plain.Plus[i].B = f.BUp
 		}

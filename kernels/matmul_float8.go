@@ -1,6 +1,9 @@
 package kernels
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Float8Sides are sides of an operand of [MatMul], rounded as [PrecisionFloat8] rounds them: rows
 // of a matrix that is A, or columns of one that is B.
@@ -28,18 +31,17 @@ func (s Float8Sides) Slice(from, to int) Float8Sides {
 	return Float8Sides{s.Numbers.Slice(0, from, to), s.Most.Slice(0, from, to)}
 }
 
-// Float8Rounding says what [MatMulKernels] round of a matrix. What is left out is not computed.
+// Float8Rounding says what [MatMulKernels] round of a matrix.
 type Float8Rounding struct {
-	Rows    Float8Sides // receives the rows, as products read them that sum over the columns
-	Columns Float8Sides // receives the columns, as products read them that sum over the rows; or Most alone
-	// Knows says that Columns.Most has been computed, by an earlier call.
-	Knows bool
+	Rows       Float8Sides // receives the rows, as products read them that sum over the columns
+	ColumnMost Tensor      // (columns), of F32: receives the largest finite magnitude of each; or left out
+	// Alone says that of a matrix that a product makes nothing else is read: its elements are
+	// undefined behind the call.
+	Alone bool
 }
 
 // IsSet reports whether anything is rounded.
-func (r Float8Rounding) IsSet() bool {
-	return r.Rows.IsSet() || r.Columns.IsSet() || r.Columns.Most.IsSet()
-}
+func (r Float8Rounding) IsSet() bool { return r.Rows.IsSet() || r.ColumnMost.IsSet() }
 
 // SideBySide is the matrix whose columns are those of left and then those of right, if they lie so.
 func SideBySide(left, right Tensor) (both Tensor, ok bool) {
@@ -84,21 +86,32 @@ func CheckRoundFloat8(x Tensor, r Float8Rounding) error {
 	if len(x.Shape) != 2 || x.DType == F64 {
 		return fmt.Errorf("x is %v of shape %v, it needs to be a matrix of float32 or of 16 bits", x.DType, x.Shape)
 	}
-	if r.Rows.Most.IsSet() && !r.Rows.IsSet() {
-		return fmt.Errorf("rows.numbers has shape %v, it needs to be given beside rows.most", r.Rows.Numbers.Shape)
+	if !r.Rows.IsSet() {
+		return fmt.Errorf("rows.numbers is missing, it needs shape %v", x.Shape)
 	}
-	if r.Knows && (!r.Columns.IsSet() || !r.Columns.Most.IsSet()) {
-		return fmt.Errorf("columns.numbers has shape %v, it needs to be given where columns.most is known", r.Columns.Numbers.Shape)
-	}
-	rows, columns := x.Shape[0], x.Shape[1]
-	err := checkOperands(operand{name: "x", tensor: x, shape: x.Shape, dtypes: [2]DType{x.DType}, layout: contiguousRows})
+	most := operand{name: "columnMost", tensor: r.ColumnMost, shape: x.Shape[1:], dtypes: [2]DType{F32}, layout: dense, isOptional: true}
+	err := checkOperands(operand{name: "x", tensor: x, shape: x.Shape, dtypes: [2]DType{x.DType}, layout: contiguousRows}, most)
 	if err == nil {
-		err = r.Rows.check("rows", rows, columns)
-	}
-	if err == nil {
-		err = r.Columns.check("columns", columns, rows)
+		err = r.Rows.check("rows", x.Shape[0], x.Shape[1])
 	}
 	return err
+}
+
+// CheckTurnFloat8 returns what is wrong with a call of TurnFloat8.
+func CheckTurnFloat8(rows, columns Float8Sides) error {
+	for _, s := range []struct {
+		name  string
+		sides Float8Sides
+	}{{"rows", rows}, {"columns", columns}} {
+		if n := s.sides.Numbers; len(n.Shape) != 2 || slices.Min(n.Shape) < 0 {
+			return fmt.Errorf("%s.numbers has shape %v, it needs two axes", s.name, n.Shape)
+		}
+	}
+	count, depth := rows.Numbers.Shape[0], rows.Numbers.Shape[1]
+	if err := rows.check("rows", count, depth); err != nil {
+		return err
+	}
+	return columns.check("columns", depth, count)
 }
 
 // check checks sides. Those that are left out pass, with Most or without.
@@ -116,14 +129,15 @@ func (s Float8Sides) check(name string, sides, depth int) error {
 
 // checkRounded checks the operands of a product that were rounded ahead of it.
 func (m *MatMul) checkRounded() error {
-	if !m.RoundedA.IsSet() && !m.RoundedB.IsSet() {
+	gate, gated := m.Epilogue.(Gate)
+	if !m.RoundedA.IsSet() && !m.RoundedB.IsSet() && !gate.RoundedBUp.IsSet() {
 		return nil
 	}
 	if m.Precision != PrecisionFloat8 {
 		return fmt.Errorf("roundedA or roundedB is given, it needs to be left out without PrecisionFloat8")
 	}
-	if _, gated := m.Epilogue.(Gate); gated && m.RoundedB.IsSet() {
-		return fmt.Errorf("roundedB has shape %v, it needs to be left out where bUp is given", m.RoundedB.Numbers.Shape)
+	if up := gate.RoundedBUp; gated && up.IsSet() != m.RoundedB.IsSet() {
+		return fmt.Errorf("roundedB has shape %v and roundedBUp %v, both need to be given or neither", m.RoundedB.Numbers.Shape, up.Numbers.Shape)
 	}
 	rows, columns, depth := m.Dims()
 	if batch := m.A.Shape[:len(m.A.Shape)-2]; len(batch) > 0 || len(m.B.Shape) > 2 {
@@ -132,6 +146,9 @@ func (m *MatMul) checkRounded() error {
 	err := m.RoundedA.check("roundedA", rows, depth)
 	if err == nil {
 		err = m.RoundedB.check("roundedB", columns, depth)
+	}
+	if err == nil {
+		err = gate.RoundedBUp.check("roundedBUp", columns, depth)
 	}
 	return err
 }

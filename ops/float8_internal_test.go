@@ -15,8 +15,16 @@ import (
 type rounder struct {
 	kernels.Backend
 	apart            bool
-	ahead            int // matrices that were rounded ahead of products
+	ahead, turned    int // matrices that were rounded ahead of products, by rows and by columns
 	within, products int // operands that products round, and products
+}
+
+func (b *rounder) TurnFloat8(rows, columns kernels.Float8Sides) error {
+	b.turned++
+	if b.apart {
+		return nil
+	}
+	return b.Backend.TurnFloat8(rows, columns)
 }
 
 func (b *rounder) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error {
@@ -32,15 +40,31 @@ func (b *rounder) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 		m.RoundedA, m.RoundedB = kernels.Float8Sides{}, kernels.Float8Sides{}
 	}
 	b.products++
+	var alone bool
 	switch e := m.Epilogue.(type) {
 	case kernels.Gate:
 		if e.Rounding.IsSet() {
 			b.ahead++
 		}
+		if b.apart {
+			e.RoundedBUp, e.Rounding.Alone = kernels.Float8Sides{}, false
+			m.Epilogue = e
+		}
+		alone = e.Rounding.Alone
 	case kernels.GateGradient:
 		if e.Rounding.IsSet() {
 			b.ahead++
 		}
+		if b.apart {
+			e.Rounding.Alone = false
+			m.Epilogue = e
+		}
+		if alone = e.Rounding.Alone; alone {
+			defer b.Backend.Fill(e.DUp, math.NaN())
+		}
+	}
+	if alone {
+		defer b.Backend.Fill(out.C, math.NaN())
 	}
 	for _, s := range []kernels.Float8Sides{m.RoundedA, m.RoundedB} {
 		if !s.IsSet() {
@@ -50,8 +74,9 @@ func (b *rounder) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	return b.Backend.MatMul(m, out)
 }
 
-// Layers round what several products read once, for both directions of a run, and have the results
-// of products that round.
+// Layers round what products read once, for both directions of a run, and have the results of
+// products that round, but for numbers that are small beside others of their row. Nothing reads
+// what is left undefined.
 func TestLayersRoundOnce(t *testing.T) {
 	backend := host
 	defer func() { host = backend }()
@@ -65,26 +90,32 @@ func TestLayersRoundOnce(t *testing.T) {
 	}
 	type parameters func(shape ...int) *gorgonia.Node
 	for _, c := range []struct {
-		name  string
-		build func(x *gorgonia.Node, p parameters) *gorgonia.Node
-		// matrices that are rounded ahead, and operands that products round: weights
-		ahead, within int
+		name                  string
+		build                 func(x *gorgonia.Node, p parameters, apart bool) *gorgonia.Node
+		ahead, turned, within int
 	}{
-		{"Linear", func(x *gorgonia.Node, p parameters) *gorgonia.Node {
+		{"Linear", func(x *gorgonia.Node, p parameters, _ bool) *gorgonia.Node {
 			return must(Linear(x, p(in, out), p(out), LinearOptions{Activation: kernels.SiLU}))
-		}, 3, 2},
-		{"Linears", func(x *gorgonia.Node, p parameters) *gorgonia.Node {
+		}, 3, 3, 0},
+		{"Linears", func(x *gorgonia.Node, p parameters, _ bool) *gorgonia.Node {
 			return several(Linears(x, gorgonia.Nodes{p(in, out), p(in, out), p(in, 8)}, nil))
-		}, 3, 4},
-		{"LinearsSideBySide", func(x *gorgonia.Node, p parameters) *gorgonia.Node {
+		}, 3, 3, 0},
+		{"LinearsSideBySide", func(x *gorgonia.Node, p parameters, _ bool) *gorgonia.Node {
 			return must(LinearsSideBySide(x, gorgonia.Nodes{p(in, out), p(in, 8)}, nil))
-		}, 3, 2},
-		{"MLP", func(x *gorgonia.Node, p parameters) *gorgonia.Node {
+		}, 3, 3, 0},
+		{"MLP", func(x *gorgonia.Node, p parameters, _ bool) *gorgonia.Node {
 			return must(MLP(x, p(in, out), p(out), p(out, in), p(in), MLPOptions{Activation: kernels.GELUTanh}))
-		}, 6, 4},
-		{"SwiGLUMLP", func(x *gorgonia.Node, p parameters) *gorgonia.Node {
+		}, 6, 6, 0},
+		{"SwiGLUMLP", func(x *gorgonia.Node, p parameters, apart bool) *gorgonia.Node {
+			if apart { // so that down reads what its input is made of
+				first, err := Linears(x, gorgonia.Nodes{p(in, out), p(in, out)}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return must(Linear(must(SwiGLU(first[0], first[1])), p(out, in), nil, LinearOptions{}))
+			}
 			return must(SwiGLUMLP(x, p(in, out), p(in, out), p(out, in), SwiGLUMLPBiases{}))
-		}, 6, 4},
+		}, 6, 6, 0},
 	} {
 		var first [][]float32
 		for _, apart := range []bool{true, false} {
@@ -103,7 +134,7 @@ func TestLayersRoundOnce(t *testing.T) {
 				return n
 			}
 			x := node(rows, in)
-			y := must(Cast(c.build(must(Cast(x, BFloat16)), node), tensor.Float32))
+			y := must(Cast(c.build(must(Cast(x, BFloat16)), node, apart), tensor.Float32))
 			loss := must(gorgonia.Sum(must(gorgonia.Square(y))))
 			if err := ModeOf(g).AllowPrecision(kernels.PrecisionFloat8); err != nil {
 				t.Fatal(err)
@@ -129,12 +160,16 @@ func TestLayersRoundOnce(t *testing.T) {
 				continue
 			}
 			for i, list := range got {
-				if !slices.Equal(list, first[i]) {
-					t.Errorf("%s: result %d has other bits than where each product rounds", c.name, i)
+				largest, worst := 0.0, 0.0
+				for j, x := range list {
+					largest, worst = max(largest, math.Abs(float64(first[i][j]))), max(worst, math.Abs(float64(x-first[i][j])))
+				}
+				if !(worst <= 3e-5*largest) {
+					t.Errorf("%s: result %d is %.2g of its largest off what products that round give", c.name, i, worst/largest)
 				}
 			}
-			if r.ahead != c.ahead || r.within != c.within {
-				t.Errorf("%s: %d matrices were rounded ahead and %d operands in %d products, want %d and %d", c.name, r.ahead, r.within, r.products, c.ahead, c.within)
+			if r.ahead != c.ahead || r.turned != c.turned || r.within != c.within {
+				t.Errorf("%s: %d matrices were rounded ahead, %d turned and %d operands rounded in %d products, want %d, %d and %d", c.name, r.ahead, r.turned, r.within, r.products, c.ahead, c.turned, c.within)
 			}
 		}
 	}

@@ -96,8 +96,14 @@ func (r *run) roundedWeight(i int, weight kernels.Tensor) kernels.Tensor {
 }
 
 // product computes a·b + bias.
-func (r *run) product(a factor, b, bias, out kernels.Tensor) error {
-	return r.MatMul(&kernels.MatMul{A: a.Tensor, B: b, Bias: bias, RoundedA: a.rows}, kernels.MatMulOutputs{C: out})
+func (r *run) product(a, b factor, bias, out kernels.Tensor) error {
+	m := kernels.MatMul{A: a.Tensor, B: b.Tensor, Bias: bias, RoundedA: a.rows, RoundedB: b.columns}
+	return r.MatMul(&m, kernels.MatMulOutputs{C: out})
+}
+
+// transposed is a factor for products with the matrix's transpose on the right.
+func (f factor) transposed() factor {
+	return factor{Tensor: f.Permute(1, 0), rows: f.columns, columns: f.rows}
 }
 
 // gradientsOfLayer computes the gradients of a layer's parameters that are wanted.

@@ -42,9 +42,14 @@ type linear struct {
 
 var linearNames = []string{"weight"}
 
-// What a linear layer saves: what the activation was applied to, a rounded weight, what the columns
-// of x are rounded by, and what its change does.
-const linearPre, linearWeight, linearMost, linearChange = 0, 1, 2, 3
+// What a linear layer saves: what the activation was applied to, a rounded weight, what x and the
+// weight are in 8 bits, and what its change does.
+const (
+	linearPre, linearWeight = 0, 1
+	linearX                 = 2
+	linearFactor            = linearX + savesOfFactor
+	linearChange            = linearFactor + savesOfFactor
+)
 
 func (k linear) describe(in tensors) (description, error) {
 	x, weight := in[0], in[1]
@@ -91,12 +96,16 @@ func (k linear) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	rounded, err := r.forwardFactor(linearMost, x, r.wants(1))
+	rounded, err := r.forwardFactor(linearX, x, r.wants(1))
+	if err != nil {
+		return err
+	}
+	ofWeight, err := r.weightFactor(linearFactor, weight, r.wants(0))
 	if err != nil {
 		return err
 	}
 	epilogue := kernels.Activate{Activation: k.activation, Pre: r.saved(linearPre)}
-	product := kernels.MatMul{A: x, RoundedA: rounded.rows, B: weight, Plus: c.plus(0), Bias: in[2], Epilogue: epilogue}
+	product := kernels.MatMul{A: x, RoundedA: rounded.rows, B: weight, RoundedB: ofWeight.columns, Plus: c.plus(0), Bias: in[2], Epilogue: epilogue}
 	return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 }
 
@@ -130,13 +139,13 @@ func (k linear) backward(r *run, in, dOut, d tensors) (err error) {
 		return err
 	}
 	if d[0].IsSet() {
-		weight := r.roundedWeight(linearWeight, in[1])
-		product := kernels.MatMul{A: dz, RoundedA: rounded.rows, B: weight.Permute(1, 0), Plus: plus}
+		weight := r.savedFactor(linearFactor, r.roundedWeight(linearWeight, in[1])).transposed()
+		product := kernels.MatMul{A: dz, RoundedA: rounded.rows, B: weight.Tensor, RoundedB: weight.columns, Plus: plus}
 		if err := r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
 			return err
 		}
 	}
-	ofX, err := r.backwardFactor(linearMost, x, d[1].IsSet())
+	ofX, err := r.backwardFactor(linearX, x, d[1].IsSet())
 	if err != nil {
 		return err
 	}

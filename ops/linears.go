@@ -65,9 +65,14 @@ type linears struct {
 	changes    lowRank
 }
 
-// What it saves: the weights, where they lie side by side, what the columns of x are rounded by,
+// What it saves: the weights, where they lie side by side, what x and these weights are in 8 bits,
 // and what the changes do.
-const linearsWeights, linearsMost, linearsChanges = 0, 1, 2
+const (
+	linearsWeights = 0
+	linearsX       = 1
+	linearsFactor  = linearsX + savesOfFactor
+	linearsChanges = linearsFactor + savesOfFactor
+)
 
 // joins reports whether weights are copied to lie side by side.
 func (k linears) joins(dtype kernels.DType, weights tensors) bool {
@@ -131,21 +136,36 @@ func (k linears) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	rounded, err := r.forwardFactor(linearsMost, x, k.wantsWeights(r))
+	rounded, err := r.forwardFactor(linearsX, x, k.wantsWeights(r))
+	if err != nil {
+		return err
+	}
+	joined, err := k.joinedFactor(r, all)
 	if err != nil {
 		return err
 	}
 	product := kernels.MatMul{A: x, RoundedA: rounded.rows}
 	if k.sideBySide && all.IsSet() && !slices.ContainsFunc(biases, kernels.Tensor.IsSet) {
-		product.B, product.Plus = all, c.plusAll()
+		product.B, product.RoundedB, product.Plus = all, joined.columns, c.plusAll()
 		return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 	}
 	out = k.each(out, weights)
 	for i := 0; i < len(weights) && err == nil; i++ {
+		if all.IsSet() {
+			product.RoundedB = cutFactor(joined, weights)[i].columns
+		}
 		product.B, product.Plus, product.Bias = weights[i], c.plus(i), biases[i]
 		err = r.MatMul(&product, kernels.MatMulOutputs{C: out[i]})
 	}
 	return err
+}
+
+// joinedFactor is weights that lie side by side, if they do.
+func (k linears) joinedFactor(r *run, all kernels.Tensor) (factor, error) {
+	if !all.IsSet() {
+		return factor{}, nil
+	}
+	return r.weightFactor(linearsFactor, all, r.wants(0) && !r.gathersAnew())
 }
 
 // wantsWeights reports whether the gradient of any weight will be asked for.
@@ -225,7 +245,8 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 				return err
 			}
 		}
-		product := kernels.MatMul{A: dz.Tensor, RoundedA: dz.rows, B: joined.Permute(1, 0), Plus: plus}
+		ofWeights := r.savedFactor(linearsFactor, joined).transposed()
+		product := kernels.MatMul{A: dz.Tensor, RoundedA: dz.rows, B: ofWeights.Tensor, RoundedB: ofWeights.columns, Plus: plus}
 		return r.MatMul(&product, kernels.MatMulOutputs{C: dx})
 	}
 	return k.sumGradients(r, dx, each, weights, plus)
@@ -246,7 +267,7 @@ func (k linears) roundsColumns(d tensors) bool {
 // gradientsOfLayers computes the gradients of the parameters. dz is those of all outputs side by
 // side, or not set.
 func (k linears) gradientsOfLayers(r *run, x kernels.Tensor, each tensors, dz factor, weights, dWeights, dBiases tensors) error {
-	ofX, err := r.backwardFactor(linearsMost, x, slices.ContainsFunc(dWeights, kernels.Tensor.IsSet))
+	ofX, err := r.backwardFactor(linearsX, x, slices.ContainsFunc(dWeights, kernels.Tensor.IsSet))
 	if err != nil {
 		return err
 	}

@@ -192,6 +192,8 @@ func (d *meter) ClampedGateBackward(_ kernels.ClampedGate, x, dy, dx kernels.Ten
 
 func (d *meter) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error { return d.add(0, x, r) }
 
+func (d *meter) TurnFloat8(rows, columns kernels.Float8Sides) error { return d.add(0, rows, columns) }
+
 func (d *meter) GroupedMatMul(m *kernels.GroupedMatMul, c kernels.Tensor) error {
 	return d.add(m.FLOPs(), m, c)
 }

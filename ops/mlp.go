@@ -25,9 +25,16 @@ func MLP(x, in, inBias, out, outBias *gorgonia.Node, o MLPOptions) (*gorgonia.No
 
 type mlp struct{ activation kernels.Activation }
 
-// What an MLP saves: what the activation was applied to, what it gave, rounded weights, and what
-// the columns of x and of what the activation gave are rounded by.
-const mlpPre, mlpHidden, mlpIn, mlpOut, mlpMost, mlpHiddenMost = 0, 1, 2, 3, 4, 5
+// What an MLP saves: what the activation was applied to, what it gave, rounded weights, and what x,
+// what the activation gave and the weights are in 8 bits.
+const (
+	mlpPre, mlpHidden, mlpIn, mlpOut = 0, 1, 2, 3
+	mlpX                             = 4
+	mlpHiddenFactor                  = mlpX + savesOfFactor
+	mlpInFactor                      = mlpHiddenFactor + savesOfFactor
+	mlpOutFactor                     = mlpInFactor + savesOfFactor
+	mlpSaves                         = mlpOutFactor + savesOfFactor
+)
 
 func (k mlp) describe(in tensors) (description, error) {
 	x := in[0]
@@ -39,7 +46,7 @@ func (k mlp) describe(in tensors) (description, error) {
 		return description{}, fmt.Errorf("between the layers: %w", err)
 	}
 	is := described(x.DType, withLastAxis(x.Shape, in[3].Shape[1])...)
-	is.bias, is.saves = 4, tensors{mlpPre: asMatrix(h), mlpHidden: asMatrix(h), mlpHiddenMost: {}}
+	is.bias, is.saves = 4, tensors{mlpPre: asMatrix(h), mlpHidden: asMatrix(h), mlpSaves - 1: {}}
 	return is, k.activation.Validate()
 }
 
@@ -53,12 +60,16 @@ func (k mlp) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	rounded, err := r.forwardFactor(mlpMost, x, r.wants(1))
+	rounded, err := r.forwardFactor(mlpX, x, r.wants(1))
+	if err != nil {
+		return err
+	}
+	ofFirst, err := r.weightFactor(mlpInFactor, first, r.wants(0))
 	if err != nil {
 		return err
 	}
 	product := kernels.MatMul{
-		A: x, RoundedA: rounded.rows, B: first, Bias: in[2], Epilogue: kernels.Activate{Activation: k.activation, Pre: r.saved(mlpPre)},
+		A: x, RoundedA: rounded.rows, B: first, RoundedB: ofFirst.columns, Bias: in[2], Epilogue: kernels.Activate{Activation: k.activation, Pre: r.saved(mlpPre)},
 	}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: h}); err != nil {
 		return err
@@ -67,10 +78,14 @@ func (k mlp) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	if rounded, err = r.forwardFactor(mlpHiddenMost, h, r.wants(3)); err != nil {
+	if rounded, err = r.forwardFactor(mlpHiddenFactor, h, r.wants(3)); err != nil {
 		return err
 	}
-	return r.product(rounded, second, in[4], asMatrix(out[0]))
+	ofSecond, err := r.weightFactor(mlpOutFactor, second, r.wants(0, 1, 2))
+	if err != nil {
+		return err
+	}
+	return r.product(rounded, ofSecond, in[4], asMatrix(out[0]))
 }
 
 // backward computes, with z = x·W₁ + b₁, h = act(z) and dz = dy·W₂ᵀ·act'(z),
@@ -82,7 +97,7 @@ func (k mlp) backward(r *run, in, dOut, d tensors) error {
 	if err != nil {
 		return err
 	}
-	ofH, err := r.backwardFactor(mlpHiddenMost, r.saved(mlpHidden), d[3].IsSet())
+	ofH, err := r.backwardFactor(mlpHiddenFactor, r.saved(mlpHidden), d[3].IsSet())
 	if err != nil {
 		return err
 	}
@@ -93,8 +108,9 @@ func (k mlp) backward(r *run, in, dOut, d tensors) error {
 	if err != nil {
 		return err
 	}
+	second := r.savedFactor(mlpOutFactor, r.roundedWeight(mlpOut, in[3])).transposed()
 	product := kernels.MatMul{
-		A: dy, RoundedA: rounded.rows, B: r.roundedWeight(mlpOut, in[3]).Permute(1, 0), Epilogue: kernels.TimesSlope{Activation: k.activation, Z: pre},
+		A: dy, RoundedA: rounded.rows, B: second.Tensor, RoundedB: second.columns, Epilogue: kernels.TimesSlope{Activation: k.activation, Z: pre},
 	}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dz, ColumnSums: d[2]}); err != nil {
 		return err
@@ -102,12 +118,13 @@ func (k mlp) backward(r *run, in, dOut, d tensors) error {
 	if rounded, err = r.gradientFactor(dz, d[0].IsSet(), d[1].IsSet()); err != nil {
 		return err
 	}
-	ofX, err := r.backwardFactor(mlpMost, x, d[1].IsSet())
+	ofX, err := r.backwardFactor(mlpX, x, d[1].IsSet())
 	if err != nil {
 		return err
 	}
 	if err := r.gradientsOfLayer(ofX, rounded, d[1], kernels.Tensor{}); err != nil || !d[0].IsSet() {
 		return err
 	}
-	return r.product(rounded, r.roundedWeight(mlpIn, in[1]).Permute(1, 0), kernels.Tensor{}, asMatrix(d[0]))
+	first := r.savedFactor(mlpInFactor, r.roundedWeight(mlpIn, in[1])).transposed()
+	return r.product(rounded, first, kernels.Tensor{}, asMatrix(d[0]))
 }

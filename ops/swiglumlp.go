@@ -45,10 +45,15 @@ type swiGLUMLP struct {
 var downName = []string{"down"}
 
 // What a gated MLP saves besides what the first layers do: what these gave, the rows of up behind
-// those of gate; their gated product; down's rounded weight; what the columns of the product are
-// rounded by; and what down's change does. The gated product is computed again where down's weight
-// has no gradient.
-const gatedZ, gatedHidden, gatedDown, gatedMost, gatedChange = linearsChanges + 3, linearsChanges + 4, linearsChanges + 5, linearsChanges + 6, linearsChanges + 7
+// those of gate; their gated product, or what that is in 8 bits; down's rounded weight, and what
+// that is in 8 bits; and what down's change does. The gated product is computed again where none of
+// its elements is kept.
+const (
+	gatedZ, gatedHidden, gatedDown = linearsChanges + 3, linearsChanges + 4, linearsChanges + 5
+	gatedFactor                    = linearsChanges + 6
+	gatedDownFactor                = gatedFactor + savesOfFactor
+	gatedChange                    = gatedDownFactor + savesOfFactor
+)
 
 // first are the inputs of the first two layers, or their gradients, and ofDown those of down's
 // change.
@@ -131,17 +136,22 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	product := kernels.MatMul{A: h, RoundedA: ofH.rows, B: down, Plus: c.plus(0), Bias: in[6]}
+	ofDown, err := r.weightFactor(gatedDownFactor, down, r.wants(0, 1, 2, 3, 4))
+	if err != nil {
+		return err
+	}
+	product := kernels.MatMul{A: h, RoundedA: ofH.rows, B: down, RoundedB: ofDown.columns, Plus: c.plus(0), Bias: in[6]}
 	return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 }
 
 // hasChanges reports whether any of the three layers has a change.
 func (k swiGLUMLP) hasChanges() bool { return len(k.changes.scales)+len(k.down.scales) > 0 }
 
-// hidden is memory for the gated product.
+// hidden is memory for the gated product. In 8 bits it is kept as down's weight's gradient reads
+// it.
 func (k swiGLUMLP) hidden(r *run, in tensors) (kernels.Tensor, error) {
 	rows, columns := asMatrix(in[0]).Shape[0], in[1].Shape[1]
-	if r.wants(5) {
+	if r.wants(5) && !r.inFloat8() {
 		return r.keep(gatedHidden, in[0].DType, rows, columns)
 	}
 	return r.scratch(in[0].DType, rows, columns)
@@ -159,22 +169,32 @@ func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) (factor
 		if err := r.SwiGLU(gate, up, h); err != nil {
 			return factor{}, err
 		}
-		return r.forwardFactor(gatedMost, h, r.wants(5))
+		return r.forwardFactor(gatedFactor, h, r.wants(5))
 	}
 	weights, _ := k.layers(first)
-	weights, _, err := k.join(r, x.DType, weights)
+	weights, all, err := k.join(r, x.DType, weights)
 	if err != nil {
 		return factor{}, err
 	}
-	rounded, err := r.forwardFactor(linearsMost, x, k.wantsWeights(r))
+	rounded, err := r.forwardFactor(linearsX, x, k.wantsWeights(r))
 	if err != nil {
 		return factor{}, err
 	}
-	ofH, rounding, err := r.forwardRounding(gatedMost, h, r.wants(5))
+	ofH, rounding, err := k.roundingOfHidden(r, h)
 	if err != nil {
 		return ofH, err
 	}
-	product := kernels.MatMul{A: x, RoundedA: rounded.rows, B: weights[0], Epilogue: kernels.Gate{BUp: weights[1], Pre: gate, Up: up, Rounding: rounding}}
+	epilogue := kernels.Gate{BUp: weights[1], Pre: gate, Up: up, Rounding: rounding}
+	product := kernels.MatMul{A: x, RoundedA: rounded.rows, B: weights[0]}
+	joined, err := k.joinedFactor(r, all)
+	if err != nil {
+		return ofH, err
+	}
+	if joined.columns.IsSet() {
+		parts := cutFactor(joined, weights)
+		product.RoundedB, epilogue.RoundedBUp = parts[0].columns, parts[1].columns
+	}
+	product.Epilogue = epilogue
 	if hasChanges {
 		c, err := k.changes.begin(r, linearsChanges, x, weights, k.ofChanges(first))
 		if err != nil {
@@ -184,6 +204,17 @@ func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) (factor
 		product.Plus = []kernels.Factors{{A: c.t, B: ofGate, BUp: ofUp}}
 	}
 	return ofH, r.MatMul(&product, kernels.MatMulOutputs{C: h})
+}
+
+// roundingOfHidden is how the gated product is rounded where it is made. Nothing but down reads it.
+func (k swiGLUMLP) roundingOfHidden(r *run, h kernels.Tensor) (f factor, rounding kernels.Float8Rounding, err error) {
+	if r.wants(5) {
+		f, rounding, err = r.savedRounding(gatedFactor, h)
+	} else {
+		f, rounding, err = r.rounding(h, false)
+	}
+	rounding.Alone = rounding.IsSet() && len(k.down.scales) == 0
+	return f, rounding, err
 }
 
 // backward computes, with g = x·G, u = x·U, h = silu(g)·u and dh = dy·Dᵀ,
@@ -196,7 +227,7 @@ func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 	gate, up := halves(z, 0)
 	h := r.saved(gatedHidden)
 	var err error
-	if ofDown := k.ofDown(d); !h.IsSet() && slices.ContainsFunc(ofDown, kernels.Tensor.IsSet) {
+	if ofDown := k.ofDown(d); !h.IsSet() && (slices.ContainsFunc(ofDown, kernels.Tensor.IsSet) || d[5].IsSet() && !r.saved(gatedFactor).IsSet()) {
 		if h, err = r.scratchLike(gate); err == nil {
 			err = r.SwiGLU(gate, up, h)
 		}
@@ -205,7 +236,7 @@ func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 		return err
 	}
 	ofFirst := slices.ContainsFunc(k.first(d), kernels.Tensor.IsSet)
-	rounded, err := k.gradientsOfDown(r, h, dy, d, ofFirst)
+	rounded, err := k.gradientsOfDown(r, h, gate, dy, d, ofFirst)
 	if err != nil {
 		return err
 	}
@@ -223,28 +254,47 @@ func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 		return err
 	}
 	dGate, dUp := halves(dz, 1)
-	both, rounding, err := r.rounding(dz, kernels.Tensor{}, k.roundsRows(k.first(in), k.first(d)), k.roundsColumns(k.first(d)))
+	both, rounding, err := k.roundingOfGradients(r, in, d, dz)
 	if err != nil {
 		return err
 	}
+	down := r.savedFactor(gatedDownFactor, r.roundedWeight(gatedDown, in[5])).transposed()
 	product := kernels.MatMul{
-		A: dy, RoundedA: rounded.rows, B: r.roundedWeight(gatedDown, in[5]).Permute(1, 0), Plus: plus,
+		A: dy, RoundedA: rounded.rows, B: down.Tensor, RoundedB: down.columns, Plus: plus,
 		Epilogue: kernels.GateGradient{Z: gate, Up: up, DUp: dUp, Rounding: rounding},
 	}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dGate}); err != nil {
 		return err
 	}
-	return k.gradients(r, k.first(in), k.first(d), tensors{dGate, dUp}, func(tensors) (factor, error) { return both, nil })
+	return k.gradients(r, k.first(in), k.first(d), tensors{dGate, dUp}, func(tensors) (factor, error) {
+		err := r.turn(&both)
+		return both, err
+	})
+}
+
+// roundingOfGradients is how the gradients of gate and up are rounded where they are made. In 8
+// bits nothing else reads them, unless there are biases or changes.
+func (k swiGLUMLP) roundingOfGradients(r *run, in, d tensors, dz kernels.Tensor) (f factor, rounding kernels.Float8Rounding, err error) {
+	rows, columns := k.roundsRows(k.first(in), k.first(d)), k.roundsColumns(k.first(d))
+	if f.Tensor = dz; !rows && !columns {
+		return f, rounding, nil
+	}
+	f, rounding, err = r.rounding(dz, columns)
+	rounding.Alone = rounding.IsSet() && rows && !d[2].IsSet() && !d[4].IsSet() && len(k.changes.scales) == 0
+	return f, rounding, err
 }
 
 // gradientsOfDown computes those of the last layer's parameters. It gives dy as the product for the
-// layers before it reads it, if there is one.
-func (swiGLUMLP) gradientsOfDown(r *run, h, dy kernels.Tensor, d tensors, rows bool) (factor, error) {
+// layers before it reads it, if there is one. Where h is not set, it is of the shape of like.
+func (swiGLUMLP) gradientsOfDown(r *run, h, like, dy kernels.Tensor, d tensors, rows bool) (factor, error) {
 	rounded, err := r.gradientFactor(dy, rows, d[5].IsSet())
 	if err != nil {
 		return rounded, err
 	}
-	ofH, err := r.backwardFactor(gatedMost, h, d[5].IsSet())
+	if !h.IsSet() {
+		h = like // products read what it was rounded to
+	}
+	ofH, err := r.backwardFactor(gatedFactor, h, d[5].IsSet())
 	if err != nil {
 		return rounded, err
 	}

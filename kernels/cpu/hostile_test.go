@@ -166,8 +166,14 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 		alloc := func(dtype kernels.DType, shape ...int) (kernels.Tensor, error) { return m.tensor(dtype, shape...), nil }
 		x, r := m.tensor(of, 3, 4), kernels.Float8Rounding{}
 		r.Rows, _ = kernels.NewFloat8Sides(3, 4, alloc)
-		r.Columns, _ = kernels.NewFloat8Sides(4, 3, alloc)
+		r.ColumnMost = m.tensor(kernels.F32, 4)
 		return []any{x, r}
+	},
+	"TurnFloat8": func(m *memory, _ kernels.DType) []any {
+		alloc := func(dtype kernels.DType, shape ...int) (kernels.Tensor, error) { return m.tensor(dtype, shape...), nil }
+		rows, _ := kernels.NewFloat8Sides(3, 4, alloc)
+		columns, _ := kernels.NewFloat8Sides(4, 3, alloc)
+		return []any{rows, columns}
 	},
 	"SumRows":  func(m *memory, of kernels.DType) []any { return []any{m.tensor(of, 3, 4), m.tensor(of, 4), false} },
 	"Activate": func(m *memory, of kernels.DType) []any { return append([]any{kernels.GELUTanh}, m.alike(of, 2)...) },

@@ -65,36 +65,58 @@ func (b *Backend) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error 
 	if err := kernels.CheckRoundFloat8(x, r); err != nil {
 		return callError("round float8", err)
 	}
-	b.roundFloat8(x, r.Rows, false)
-	b.roundFloat8(x.Permute(1, 0), r.Columns, r.Knows)
+	h := halves{b: b}
+	defer h.round()
+	wide := h.read(x)
+	b.findFloat8Most(wide, r.Rows.Most)
+	b.roundFloat8(wide, r.Rows)
+	if r.ColumnMost.IsSet() {
+		b.findFloat8Most(wide.Permute(1, 0), r.ColumnMost)
+	}
 	return nil
 }
 
-// roundFloat8 rounds each row by its largest magnitude. It finds that, unless it is known.
-func (b *Backend) roundFloat8(x kernels.Tensor, to kernels.Float8Sides, knows bool) {
-	if !to.Most.IsSet() {
-		return
+// TurnFloat8 rounds the columns of a matrix from its rows.
+func (b *Backend) TurnFloat8(rows, columns kernels.Float8Sides) error {
+	if err := kernels.CheckTurnFloat8(rows, columns); err != nil {
+		return callError("turn float8", err)
 	}
 	h := halves{b: b}
 	defer h.round()
-	wide, most := h.read(x), kernels.Host[float32](to.Most)
-	from, sides, depth := kernels.Host[float32](wide), x.Shape[0], x.Shape[1]
+	b.roundFloat8(h.widened(rows).Permute(1, 0), columns)
+	return nil
+}
+
+// eachOfRows goes through a matrix of float32 in groups of rows, each in the order in which it
+// lies.
+func (b *Backend) eachOfRows(x kernels.Tensor, do func(first, rows int, each func(func(i, p int, x float32)))) {
+	from, sides, depth := kernels.Host[float32](x), x.Shape[0], x.Shape[1]
 	b.each(ceilDiv(sides, sidesTogether), flopsPerElement*float64(sides*depth), func(task int) {
 		first := task * sidesTogether
-		sides := min(sidesTogether, sides-first)
-		each := func(do func(i, p int, x float32)) {
-			eachOfSides(sides, wide.Strides[0], depth, wide.Strides[1], func(i, p, at int) { do(i, p, from[first*wide.Strides[0]+at]) })
-		}
-		if most := most[first:]; !knows {
-			clear(most[:sides])
-			each(func(i, _ int, x float32) { most[i] = largerMagnitude(most[i], x) })
-		}
-		if !to.IsSet() {
-			return
-		}
+		rows := min(sidesTogether, sides-first)
+		do(first, rows, func(do func(i, p int, x float32)) {
+			eachOfSides(rows, x.Strides[0], depth, x.Strides[1], func(i, p, at int) { do(i, p, from[first*x.Strides[0]+at]) })
+		})
+	})
+}
+
+// findFloat8Most finds the largest finite magnitude of each row.
+func (b *Backend) findFloat8Most(x, most kernels.Tensor) {
+	to := kernels.Host[float32](most)
+	b.eachOfRows(x, func(first, rows int, each func(func(i, p int, x float32))) {
+		own := to[first : first+rows]
+		clear(own)
+		each(func(i, _ int, x float32) { own[i] = largerMagnitude(own[i], x) })
+	})
+}
+
+// roundFloat8 rounds each row by its largest magnitude, which is known.
+func (b *Backend) roundFloat8(x kernels.Tensor, to kernels.Float8Sides) {
+	most, depth := kernels.Host[float32](to.Most), x.Shape[1]
+	b.eachOfRows(x, func(first, rows int, each func(func(i, p int, x float32))) {
 		var up [sidesTogether]float32
 		var numbers [sidesTogether][]kernels.Float8
-		for i := range sides {
+		for i := range rows {
 			up[i], _ = kernels.Float8Scale(most[first+i])
 			numbers[i] = unsafe.Slice((*kernels.Float8)(unsafe.Add(to.Numbers.Data, (first+i)*to.Numbers.Strides[0])), kernels.Float8Stride(depth))
 			clear(numbers[i][depth:])

@@ -151,6 +151,7 @@ type product struct {
 	swapped bool        // of a gated product: BUp lies before B
 	rounds  float8Rounding
 	rounded [2]kernels.Float8Sides // A and B where they were rounded ahead of the product
+	apart   int64                  // how far what two items of B were rounded to lies apart
 	scratch []*driver.Block
 }
 

@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -35,7 +36,7 @@ func (p *product) castOperands() error {
 			if v.data = address(read(given.Numbers)); v.data%16 != 0 {
 				return fmt.Errorf("%s: matmul: an operand that was rounded ahead lies at %#x, it needs to be at a multiple of 16 bytes", p.device.Name(), v.data)
 			}
-			cast[index], *most = p.stackOf(v, v.data, int64(padded), 1, 0), address(read(given.Most))
+			cast[index], *most = p.stackOf(v, v.data, int64(padded), 1, p.apart), address(read(given.Most))
 			continue
 		}
 		if !v.isMappable() {
@@ -170,8 +171,8 @@ func (c *cast) columns() error {
 	return c.launch("float8_columns", [3]int{tilesOf(c.sides, castSides), tilesOf(c.padded, depths), c.items}, castThreads)
 }
 
-// RoundFloat8 rounds a matrix ahead of products. Its rows are read once for what it makes of them
-// and for the magnitudes of its columns.
+// RoundFloat8 rounds a matrix ahead of products. It is read once, where a side fits into the
+// registers of a block.
 func (d *Device) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error {
 	const name = "round float8"
 	if err := kernels.CheckRoundFloat8(x, r); err != nil {
@@ -197,44 +198,65 @@ func (d *Device) RoundFloat8(x kernels.Tensor, r kernels.Float8Rounding) error {
 		data: address(read(aligned)), firsts: int32(x.Shape[0]), seconds: int32(x.Shape[1]),
 		first: int64(aligned.Strides[0]), second: 1, element: elementOf(x.DType),
 	}
-	knows := r.Knows || !r.Columns.Most.IsSet()
-	if r.Rows.IsSet() {
-		c := newCast(d, x.DType, rows, 1)
-		c.to, c.most = written(r.Rows.Numbers).Address(), written(r.Rows.Most).Address()
-		if !knows {
-			c.across = written(r.Columns.Most).Address()
-			if err := d.zero(c.across, x.Shape[1]*4); err != nil {
-				return err
-			}
-		}
-		done, err := c.rowsOnce()
-		if knows = knows || done; err == nil && !done {
-			err = c.rows()
-		}
-		if err != nil {
+	c := newCast(d, x.DType, rows, 1)
+	c.to, c.most = written(r.Rows.Numbers).Address(), written(r.Rows.Most).Address()
+	if r.ColumnMost.IsSet() {
+		c.across = written(r.ColumnMost).Address()
+		if err := d.zero(c.across, x.Shape[1]*4); err != nil {
 			return err
 		}
 	}
-	return d.roundColumns(x.DType, rows, r.Columns, knows)
+	if done, err := c.rowsOnce(); done || err != nil {
+		return err
+	}
+	if err := c.rows(); err != nil || !r.ColumnMost.IsSet() {
+		return err
+	}
+	rows.firsts, rows.seconds, rows.first, rows.second = rows.seconds, rows.firsts, rows.second, rows.first
+	across := newCast(d, x.DType, rows, 1)
+	across.most = c.across
+	return across.findMost()
 }
 
-// roundColumns rounds the columns of a matrix that is seen by rows.
-func (d *Device) roundColumns(dtype kernels.DType, v view, to kernels.Float8Sides, knows bool) error {
-	v.firsts, v.seconds, v.first, v.second = v.seconds, v.firsts, v.second, v.first
-	c := newCast(d, dtype, v, 1)
-	if to.Most.IsSet() {
-		c.most = written(to.Most).Address()
+// turning is Turning in src/float8_turn.cu.
+type turning struct {
+	from                            readable
+	to                              writable
+	rowMost, columnMost             readable
+	rows, columns, stride, toStride int32
+}
+
+// TurnFloat8 rounds the columns of a matrix from its rows.
+func (d *Device) TurnFloat8(rows, columns kernels.Float8Sides) error {
+	const name = "turn float8"
+	if err := kernels.CheckTurnFloat8(rows, columns); err != nil {
+		return d.callError(name, err)
 	}
-	if !knows {
-		if err := c.findMost(); err != nil {
-			return err
-		}
+	if !d.hasMaps() {
+		return kernels.Unsupported{Device: d.Name(), What: "a product in PrecisionFloat8"}
 	}
-	if !to.IsSet() {
+	shape := rows.Numbers.Shape
+	if rows.Numbers.Elements() == 0 {
 		return nil
 	}
-	c.to = written(to.Numbers).Address()
-	return c.columns()
+	for _, o := range []operand{{"rows.numbers", rows.Numbers}, {"columns.numbers", columns.Numbers}} {
+		if at := read(o.tensor); at%accessBytes != 0 {
+			return d.callError(name, fmt.Errorf("%s lies at %#x, it needs to be at a multiple of 16 bytes", o.name, at))
+		}
+	}
+	const side, threads, mostBlocks = 128, 256, math.MaxUint16
+	if max(shape[0], shape[1]) > mostBlocks*side {
+		return d.callError(name, fmt.Errorf("rows.numbers has shape %v, a GPU turns up to %d rows and columns", shape, mostBlocks*side))
+	}
+	t := &turning{
+		from: read(rows.Numbers), to: written(columns.Numbers), rowMost: read(rows.Most), columnMost: read(columns.Most),
+		rows: int32(shape[0]), columns: int32(shape[1]), stride: int32(kernels.Float8Stride(shape[1])), toStride: int32(kernels.Float8Stride(shape[0])),
+	}
+	grid := [3]int{tilesOf(t.columns, side), tilesOf(t.toStride, side), 1}
+	err := d.launch(shapeOf("float8_turn", "float8_turn", grid, threads, 0), nil, unsafe.Pointer(t))
+	runtime.KeepAlive(rows)
+	runtime.KeepAlive(columns)
+	return err
 }
 
 // gating is Gating in src/float8.cu.
@@ -253,7 +275,7 @@ func (d *Device) swigluFloat8(gate, up, dy, made kernels.Tensor, r kernels.Float
 	if dy.IsSet() {
 		entry, least = "float8_swiglu_backward_", 2 // a piece of either gradient
 	}
-	if made.DType == kernels.F32 || !r.Rows.IsSet() || r.Knows || columns%16 != 0 || made.Elements() == 0 || max(made.Shape[0], made.Shape[1]) > math.MaxInt32 {
+	if made.DType == kernels.F32 || columns%16 != 0 || made.Elements() == 0 || max(made.Shape[0], made.Shape[1]) > math.MaxInt32 {
 		return false, nil
 	}
 	aligned := func(t kernels.Tensor) bool {
@@ -272,21 +294,20 @@ func (d *Device) swigluFloat8(gate, up, dy, made kernels.Tensor, r kernels.Float
 		return false, nil
 	}
 	c.side, c.to, c.most = int64(gate.Strides[0]), written(r.Rows.Numbers).Address(), written(r.Rows.Most).Address()
-	if r.Columns.Most.IsSet() {
-		c.across = written(r.Columns.Most).Address()
+	if r.ColumnMost.IsSet() {
+		c.across = written(r.ColumnMost).Address()
 		if err := d.zero(c.across, made.Shape[1]*4); err != nil {
 			return true, err
 		}
 	}
-	g.casting, g.up, g.upSide, g.made, g.madeSide = *c.casting, read(up), int64(up.Strides[0]), written(made), int64(made.Strides[0])
+	g.casting, g.up, g.upSide, g.madeSide = *c.casting, read(up), int64(up.Strides[0]), int64(made.Strides[0])
+	if !r.Alone {
+		g.made = written(made)
+	}
 	if dy.IsSet() {
 		g.dy, g.dySide = read(dy), int64(dy.Strides[0])
 	}
-	if err := d.launch(shape, nil, unsafe.Pointer(g)); err != nil || !r.Columns.IsSet() {
-		return true, err
-	}
-	rows.data = address(read(made))
-	return true, d.roundColumns(made.DType, rows, r.Columns, true)
+	return true, d.launch(shape, nil, unsafe.Pointer(g))
 }
 
 // gateGradientFloat8 computes a product of operands of 8 bits, the gradients of the gate behind it,
@@ -338,17 +359,25 @@ func (p *product) launchFloat8() error {
 }
 
 // gateFloat8 computes a gated product of operands of 8 bits: both products are a batch that shares
-// A, which is rounded once. It does so where B and BUp, and Pre and Up, lie alike.
+// A, which is rounded once. It does so where B and BUp, Pre and Up, and what B and BUp were rounded
+// to lie alike.
 func (d *Device) gateFloat8(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOutputs) (queued bool, err error) {
 	p := newProduct(d, m, kernels.Activate{}, e.Pre)
 	defer p.release()
 	g := p.args
 	factors, products := elementsBetween(read(m.B), read(e.BUp), m.B.DType), elementsBetween(written(e.Pre), written(e.Up), e.Pre.DType)
+	first, second := m.RoundedB, e.RoundedBUp
 	if factors < 0 {
 		factors, products = -factors, -products
 		g.b.data, g.c.data = read(e.BUp), written(e.Up)
+		first, second, p.rounded[1] = second, first, second
 	}
 	alike := factors > 0 && products > 0 && m.B.Strides[0] == e.BUp.Strides[0] && m.B.Strides[1] == e.BUp.Strides[1] && e.Pre.Strides[0] == e.Up.Strides[0]
+	if first.IsSet() {
+		p.apart = elementsBetween(read(first.Numbers), read(second.Numbers), kernels.F8)
+		mosts := elementsBetween(read(first.Most), read(second.Most), kernels.F32)
+		alike = alike && p.apart > 0 && p.apart%accessBytes == 0 && mosts == int64(g.columns)
+	}
 	if !alike || len(p.plus) > 0 || len(out.C.Shape) != 2 || out.ColumnSums.IsSet() {
 		return false, nil
 	}

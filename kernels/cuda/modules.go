@@ -56,6 +56,7 @@ func smallModules() []compiledModule {
 	for _, name := range []string{"_f32", "_bf16", "_f16"} {
 		list = append(list, compiledModule{Name: "float8" + name, Source: "float8.cu", Arch: "compute_90a", Defines: []string{"ELEMENT=" + types[name]}})
 	}
+	list = append(list, compiledModule{Name: "float8_turn", Source: "float8_turn.cu", Arch: "compute_90a"})
 	for _, e := range [][2]string{{"_f32", "_f32"}, {"_bf16", "_bf16"}, {"_f16", "_f16"}, {"_f32", "_bf16"}, {"_f32", "_f16"}} {
 		list = append(list, compiledModule{Name: "embedding" + e[0] + e[1], Source: "embedding.cu", Arch: arch,
 			Defines: []string{"TABLE=" + types[e[0]], "ROWS=" + types[e[1]]}})

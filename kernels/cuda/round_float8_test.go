@@ -3,10 +3,12 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -87,9 +89,13 @@ func TestRoundFloat8(t *testing.T) {
 			}
 			of := kernels.Of(wide, rows, columns+gap).Slice(1, 0, columns)
 			what := fmt.Sprintf("%v %v", dtype, shape)
-			r, c, m := newSidesTest(t, d, rows, columns), newSidesTest(t, d, columns, rows), newSidesTest(t, d, columns, rows)
+			r, c := newSidesTest(t, d, rows, columns), newSidesTest(t, d, columns, rows)
 			host := &cpu.Backend{}
-			if err := host.RoundFloat8(of, kernels.Float8Rounding{Rows: r.there, Columns: c.there}); err != nil {
+			err := host.RoundFloat8(of, kernels.Float8Rounding{Rows: r.there, ColumnMost: c.there.Most})
+			if err == nil {
+				err = host.TurnFloat8(r.there, c.there)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			call := func(what string, rounding kernels.Float8Rounding) {
@@ -99,30 +105,97 @@ func TestRoundFloat8(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if rounding.Knows {
-					if err := d.Copy(rounding.Columns.Most, m.here.Most); err != nil {
-						t.Fatal(err)
-					}
-				}
 				if err := d.RoundFloat8(x, rounding); err != nil {
 					t.Fatalf("%s: %v", what, err)
 				}
+				r.compare(t, d, what)
 			}
-			call(what, kernels.Float8Rounding{Rows: r.here, Columns: c.here})
-			r.compare(t, d, what+", rows of both")
-			c.compare(t, d, what+", columns of both")
-			call(what, kernels.Float8Rounding{Rows: r.here})
-			r.compare(t, d, what+", rows")
-			call(what, kernels.Float8Rounding{Columns: c.here})
+			call(what+", rows", kernels.Float8Rounding{Rows: r.here})
+			call(what+", rows beside magnitudes", kernels.Float8Rounding{Rows: r.here, ColumnMost: c.here.Most})
+			if err := d.TurnFloat8(r.here, c.here); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
 			c.compare(t, d, what+", columns")
-			m.here.Numbers, m.there = kernels.Tensor{}, c.there
-			call(what, kernels.Float8Rounding{Rows: r.here, Columns: m.here})
-			r.compare(t, d, what+", rows beside magnitudes")
-			m.compare(t, d, what+", magnitudes")
-			call(what, kernels.Float8Rounding{Columns: c.here, Knows: true})
-			c.compare(t, d, what+", columns of known magnitudes")
 		}
 	}
+}
+
+// Rows and columns of any magnitudes are turned as the CPU turns them, with parts of them that have
+// none but zeros.
+func TestTurnFloat8Magnitudes(t *testing.T) {
+	d := device(t)
+	if !d.HasMaps() {
+		t.Skip("the device has no products of 8 bits")
+	}
+	const rows, columns = 400, 300
+	random := rand.New(rand.NewPCG(11, 12))
+	for _, spread := range []int{0, 6, 10, 11, 12, 20, 60} {
+		list := make([]float32, rows*columns)
+		for row := range rows {
+			for column := range columns {
+				by := (row/3*7%(2*spread+1) - spread) + (column*5%(2*spread+1) - spread)
+				list[row*columns+column] = float32(math.Ldexp(random.NormFloat64(), by))
+				if row/128 == 1 && column/128 == 1 || row%50 == 7 || column == 9 {
+					list[row*columns+column] = 0
+				}
+			}
+		}
+		list[5*columns+6] = float32(math.NaN())
+		list[9*columns+9] = float32(math.Inf(1)) // in a column of zeros
+		wide := make([]float64, len(list))
+		for i, v := range list {
+			wide[i] = float64(v)
+		}
+		x := upload(t, d, kernels.F32, wide, rows, columns)
+		r, c := newSidesTest(t, d, rows, columns), newSidesTest(t, d, columns, rows)
+		host := &cpu.Backend{}
+		err := errors.Join(host.RoundFloat8(kernels.Of(list, rows, columns), kernels.Float8Rounding{Rows: r.there, ColumnMost: c.there.Most}),
+			d.RoundFloat8(x, kernels.Float8Rounding{Rows: r.here, ColumnMost: c.here.Most}))
+		if err = errors.Join(err, host.TurnFloat8(r.there, c.there), d.TurnFloat8(r.here, c.here)); err != nil {
+			t.Fatal(err)
+		}
+		r.compare(t, d, fmt.Sprintf("magnitudes 2^±%d, rows", spread))
+		c.compare(t, d, fmt.Sprintf("magnitudes 2^±%d, columns", spread))
+	}
+}
+
+// Parts of sides are turned as whole ones are, and what cannot be read is refused.
+func TestTurnFloat8OfParts(t *testing.T) {
+	d := device(t)
+	if !d.HasMaps() {
+		t.Skip("the device has no products of 8 bits")
+	}
+	const rows, columns, from, to = 300, 150, 16, 211
+	x := normalTest(t, d, rows, columns)
+	r, c := newSidesTest(t, d, rows, columns), newSidesTest(t, d, columns, to-from)
+	err := d.RoundFloat8(x, kernels.Float8Rounding{Rows: r.here, ColumnMost: c.here.Most})
+	wide := kernels.Of(narrowTest(download(t, d, x)), rows, columns)
+	if err == nil {
+		err = (&cpu.Backend{}).RoundFloat8(wide, kernels.Float8Rounding{Rows: r.there, ColumnMost: c.there.Most})
+	}
+	if err == nil {
+		err = (&cpu.Backend{}).TurnFloat8(r.there.Slice(from, to), c.there)
+	}
+	if err == nil {
+		err = d.TurnFloat8(r.here.Slice(from, to), c.here)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.compare(t, d, "a part of the rows")
+	moved := c.here
+	moved.Numbers.Data = unsafe.Add(moved.Numbers.Data, 8)
+	if err := d.TurnFloat8(r.here.Slice(from, to), moved); err == nil || !strings.Contains(err.Error(), "columns.numbers lies at") {
+		t.Errorf("numbers at a multiple of 8: the error is %v", err)
+	}
+}
+
+func narrowTest(list []float64) []float32 {
+	narrow := make([]float32, len(list))
+	for i, v := range list {
+		narrow[i] = float32(v)
+	}
+	return narrow
 }
 
 // Products of what was rounded ahead have the bits of those that round.
@@ -132,14 +205,26 @@ func TestMatMulOfRoundedFloat8(t *testing.T) {
 		t.Skip("the device has no products of 8 bits")
 	}
 	const rows, in, out, cut = 300, 264, 520, 200
-	x, w, dy := normalTest(t, d, rows, in), normalTest(t, d, in, out), normalTest(t, d, rows, out)
-	sides := func(t2 kernels.Tensor) (r, c kernels.Float8Sides) {
-		r, err := kernels.NewFloat8Sides(t2.Shape[0], t2.Shape[1], d.Alloc)
+	// Numbers that are turned are those of the matrix if none is small.
+	random := rand.New(rand.NewPCG(7, 8))
+	tensor := func(rows, columns int) kernels.Tensor {
+		list := make([]float64, rows*columns)
+		for i := range list {
+			list[i] = math.Copysign(0.1+math.Abs(random.NormFloat64()), random.NormFloat64())
+		}
+		return upload(t, d, kernels.BF16, list, rows, columns)
+	}
+	x, w, up, dy, both := tensor(rows, in), tensor(in, out), tensor(in, out), tensor(rows, out), tensor(in, 2*out)
+	sides := func(x kernels.Tensor) (r, c kernels.Float8Sides) {
+		r, err := kernels.NewFloat8Sides(x.Shape[0], x.Shape[1], d.Alloc)
 		if err == nil {
-			c, err = kernels.NewFloat8Sides(t2.Shape[1], t2.Shape[0], d.Alloc)
+			c, err = kernels.NewFloat8Sides(x.Shape[1], x.Shape[0], d.Alloc)
 		}
 		if err == nil {
-			err = d.RoundFloat8(t2, kernels.Float8Rounding{Rows: r, Columns: c})
+			err = d.RoundFloat8(x, kernels.Float8Rounding{Rows: r, ColumnMost: c.Most})
+		}
+		if err == nil {
+			err = d.TurnFloat8(r, c)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -148,7 +233,15 @@ func TestMatMulOfRoundedFloat8(t *testing.T) {
 	}
 	ofX, acrossX := sides(x)
 	ofW, acrossW := sides(w)
+	_, acrossUp := sides(up)
 	ofDY, acrossDY := sides(dy)
+	_, acrossBoth := sides(both)
+	gate := func(bUp kernels.Tensor, rounded kernels.Float8Sides) kernels.Gate {
+		z := alloc(t, d, kernels.BF16, rows, 2*out)
+		return kernels.Gate{BUp: bUp, RoundedBUp: rounded, Pre: z.Slice(1, 0, out), Up: z.Slice(1, out, 2*out)}
+	}
+	swapped := gate(both.Slice(1, 0, out), acrossBoth.Slice(0, out))
+	swapped.Pre, swapped.Up = swapped.Up, swapped.Pre
 	for name, m := range map[string]kernels.MatMul{
 		"x·W":             {A: x, B: w, RoundedA: ofX},
 		"x·W of both":     {A: x, B: w, RoundedA: ofX, RoundedB: acrossW},
@@ -156,7 +249,10 @@ func TestMatMulOfRoundedFloat8(t *testing.T) {
 		"xᵀ·dy":           {A: x.Permute(1, 0), B: dy, RoundedA: acrossX, RoundedB: acrossDY},
 		"xᵀ·a part of dy": {A: x.Permute(1, 0), B: dy.Slice(1, cut, out), RoundedA: acrossX, RoundedB: acrossDY.Slice(cut, out)},
 		"x·W, activated":  {A: x, B: w, RoundedA: ofX, Epilogue: kernels.Activate{Activation: kernels.SiLU}},
-		"gated":           {A: x, B: w, RoundedA: ofX, Epilogue: kernels.Gate{BUp: normalTest(t, d, in, out), Pre: alloc(t, d, kernels.BF16, rows, out), Up: alloc(t, d, kernels.BF16, rows, out)}},
+		"gated":           {A: x, B: w, RoundedA: ofX, Epilogue: gate(up, kernels.Float8Sides{})},
+		"gated, of both":  {A: x, B: w, RoundedA: ofX, RoundedB: acrossW, Epilogue: gate(up, acrossUp)},
+		"gated, of parts": {A: x, B: both.Slice(1, 0, out), RoundedB: acrossBoth.Slice(0, out), Epilogue: gate(both.Slice(1, out, 2*out), acrossBoth.Slice(out, 2*out))},
+		"gated, swapped":  {A: x, B: both.Slice(1, out, 2*out), RoundedB: acrossBoth.Slice(out, 2*out), Epilogue: swapped},
 	} {
 		m.Precision = kernels.PrecisionFloat8
 		var got [2][]float64
@@ -167,6 +263,10 @@ func TestMatMulOfRoundedFloat8(t *testing.T) {
 			}
 			got[i] = download(t, d, c)
 			m.RoundedA, m.RoundedB = kernels.Float8Sides{}, kernels.Float8Sides{}
+			if e, ok := m.Epilogue.(kernels.Gate); ok {
+				e.RoundedBUp = kernels.Float8Sides{}
+				m.Epilogue = e
+			}
 		}
 		if !slices.Equal(got[0], got[1]) {
 			t.Errorf("%s: what was rounded ahead gives other bits", name)
@@ -192,17 +292,20 @@ func TestMatMulRoundsWhatItGives(t *testing.T) {
 			}
 			rounding := func(columns int) (r kernels.Float8Rounding, of [2]sidesTest) {
 				of = [2]sidesTest{newSidesTest(t, d, rows, columns), newSidesTest(t, d, columns, rows)}
-				return kernels.Float8Rounding{Rows: of[0].here, Columns: of[1].here}, of
+				return kernels.Float8Rounding{Rows: of[0].here, ColumnMost: of[1].here.Most}, of
 			}
-			var c, pre, other, both [2]kernels.Tensor
-			first, ofFirst := rounding(columns)
-			second, ofSecond := rounding(2 * columns)
-			for i := range 2 {
+			// What is rounded beside C, what is not rounded, and what is rounded alone.
+			const ways = 3
+			var c, pre, other, both [ways]kernels.Tensor
+			var first, second [ways][2]sidesTest
+			for i := range ways {
 				c[i], pre[i], other[i], both[i] = tensor(rows, columns), tensor(rows, columns), tensor(rows, columns), tensor(rows, 2*columns)
 				gate := kernels.Gate{BUp: up, Pre: pre[i], Up: other[i]}
 				gradient := kernels.GateGradient{Z: z, Up: u, DUp: both[i].Slice(1, columns, 2*columns)}
-				if i == 0 {
-					gate.Rounding, gradient.Rounding = first, second
+				if i != 1 {
+					gate.Rounding, first[i] = rounding(columns)
+					gradient.Rounding, second[i] = rounding(2 * columns)
+					gate.Rounding.Alone, gradient.Rounding.Alone = i == 2, i == 2
 				}
 				m := kernels.MatMul{A: a, B: w, Epilogue: gate, Precision: kernels.PrecisionFloat8}
 				err := d.MatMul(&m, kernels.MatMulOutputs{C: c[i]})
@@ -214,23 +317,23 @@ func TestMatMulRoundsWhatItGives(t *testing.T) {
 				}
 			}
 			for name, x := range map[string]struct {
-				of    [2]kernels.Tensor
-				sides [2]sidesTest
-			}{"the gate": {c, ofFirst}, "its gradients": {both, ofSecond}} {
+				of    [ways]kernels.Tensor
+				sides [ways][2]sidesTest
+			}{"the gate": {c, first}, "its gradients": {both, second}} {
 				got := download(t, d, x.of[0])
 				if !slices.Equal(got, download(t, d, x.of[1])) {
 					t.Errorf("%s: %s has other bits beside its rounding", what, name)
 				}
-				wide := make([]float32, len(got))
-				for i, v := range got {
-					wide[i] = float32(v)
+				here := kernels.Of(narrowTest(got), x.of[0].Shape...)
+				for _, i := range []int{0, 2} {
+					s := x.sides[i]
+					if err := (&cpu.Backend{}).RoundFloat8(here, kernels.Float8Rounding{Rows: s[0].there, ColumnMost: s[1].there.Most}); err != nil {
+						t.Fatal(err)
+					}
+					s[0].compare(t, d, what+", rows of "+name)
+					s[1].here.Numbers = kernels.Tensor{} // nothing was asked for
+					s[1].compare(t, d, what+", columns' magnitudes of "+name)
 				}
-				here := kernels.Of(wide, x.of[0].Shape...)
-				if err := (&cpu.Backend{}).RoundFloat8(here, kernels.Float8Rounding{Rows: x.sides[0].there, Columns: x.sides[1].there}); err != nil {
-					t.Fatal(err)
-				}
-				x.sides[0].compare(t, d, what+", rows of "+name)
-				x.sides[1].compare(t, d, what+", columns of "+name)
 			}
 		}
 	}

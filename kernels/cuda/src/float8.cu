@@ -165,6 +165,13 @@ __device__ __forceinline__ void floatsOf(const Held& h, float (&x)[EACH]) {
     }
   }
 }
+// pairOf rounds two numbers by one instruction.
+template <class T> __device__ __forceinline__ uint32_t pairOf(float low, float high) {
+  uint32_t pair;
+  if constexpr (std::is_same_v<T, __half>) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
 __device__ __forceinline__ Held rounded(const float (&x)[EACH]) {
   uint32_t words[WORDS];
 #pragma unroll
@@ -172,8 +179,7 @@ __device__ __forceinline__ Held rounded(const float (&x)[EACH]) {
     if constexpr (WIDE) {
       words[w] = __float_as_uint(x[w]);
     } else {
-      const ELEMENT low = fromFloat<ELEMENT>(x[2 * w]), high = fromFloat<ELEMENT>(x[2 * w + 1]);
-      words[w] = *(const uint16_t*)&low | (uint32_t)*(const uint16_t*)&high << 16;
+      words[w] = pairOf<ELEMENT>(x[2 * w], x[2 * w + 1]);
     }
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
@@ -263,8 +269,17 @@ template <int PIECES, template <int> class Source, class Arguments> __device__ _
     }
     __syncthreads();
     const int begin = From::beginOf(c, n), end = min(threads * EACH, From::endOf(c, n) - begin);
-    for (int i = thread; i < end; i += threads) {
-      if (staged[i] > RAISED) atomicMax(&c.across[begin + i], bitsOf(staged[i]));
+    // What other blocks have found so far spares most of the writes.
+    uint32_t found[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+      const int i = thread + k * threads;
+      found[k] = i < end ? __ldcg(&c.across[begin + i]) : ~0u;
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+      const int i = thread + k * threads;
+      if (i < end && staged[i] > RAISED && bitsOf(staged[i]) > found[k]) atomicMax(&c.across[begin + i], bitsOf(staged[i]));
     }
   }
 }
@@ -306,7 +321,7 @@ CAST_ROWS(8, MOST)
 // Gating is the host's gating in matmul_float8.go. Rows have a multiple of 16 elements.
 struct Gating : Casting {  // from is gate, and side how far its rows lie apart
   const ELEMENT *up, *dy;
-  ELEMENT* made;  // (sides, depths): silu(gate)·up, or the gradients of gate and up side by side
+  ELEMENT* made;  // (sides, depths): silu(gate)·up, or the gradients of gate and up side by side; or null
   int64_t upSide, dySide, madeSide;
 };
 
@@ -336,7 +351,7 @@ template <int PIECES> struct Gated {
 #pragma unroll
       for (int i = 0; i < EACH; i++) g[i] = swigluOf<WIDE>(g[i], u[i]);
       to[n] = rounded(g);
-      if (there && placeOf(c, n) < c.depths) *(Held*)(c.made + side * c.madeSide + placeOf(c, n)) = to[n];
+      if (c.made && there && placeOf(c, n) < c.depths) *(Held*)(c.made + side * c.madeSide + placeOf(c, n)) = to[n];
     }
   }
 };
@@ -373,7 +388,7 @@ template <int PIECES> struct GateGradients {
       for (int i = 0; i < EACH; i++) swigluGradients<WIDE>(g[i], u[i], d[i]);
       to[n] = rounded(u), to[HALF + n] = rounded(g);
       const int at = placeOf(c, n);
-      if (there && at < c.depths / 2) {
+      if (c.made && there && at < c.depths / 2) {
         ELEMENT* made = c.made + side * c.madeSide + at;
         *(Held*)made = to[n], *(Held*)(made + c.depths / 2) = to[HALF + n];
       }
