@@ -145,7 +145,7 @@ func (m *mixture) grouped(c *config, usual grouping) {
 	}
 	m.shared(c, usual)
 	if err := m.Router.Validate(m.Count, kernels.F32); err != nil {
-		c.fail("field n_group: %w", err)
+		c.fail("field n_group, topk_group or num_experts_per_tok: %w", err)
 	}
 }
 

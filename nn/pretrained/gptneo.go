@@ -122,7 +122,10 @@ func gptBigCode(c *config, _ int) *architecture {
 	if d.names.groups = !c.bool("multi_query", true); !d.names.groups {
 		a.KVHeads = 1
 	}
-	needs(c, "num_key_value_heads", a.KVHeads)
+	if n := c.size("num_key_value_heads", a.KVHeads); n != a.KVHeads {
+		c.fail("field num_key_value_heads is %d, it needs to be %d with %s of %d",
+			n, a.KVHeads, c.called("num_attention_heads"), a.Heads)
+	}
 	if !c.bool("scale_attn_weights", true) {
 		a.Options.Scale = 1
 	}

@@ -2,8 +2,8 @@
 
     python3 fields.py [NAME...]
 
-It takes every field that the class of a config has, by all of its names, and tries values of its type. Of those it keeps one
-that changes what the model computes, else one that does not, else one for which the tensors of the file are others. Two sums
+It takes every field that the class of a config has, by all of its names, and tries values of its type and null. Of those it keeps
+one that changes what the model computes, one that does not, and one for which the tensors of the file are others. Two sums
 stand for what is computed: of each number times the cosine, and the sine, of its place.
 """
 
@@ -97,15 +97,15 @@ def others(name, type, value, config):
         kinds = ["full_attention", "sliding_attention"]
         return [kinds[:1] * len(value), kinds[1:] * len(value)]
     if isinstance(value, bool) or (value is None and "bool" in type):
-        return [not value]
+        return [not value, None]
     if isinstance(value, int):
-        return [v for v in (2 * value, value // 2, value + 1, 1, 2, 3) if v != value]
+        return [v for v in (2 * value, value // 2, value + 1, 1, 2, 3, 0, None) if v != value]
     if isinstance(value, float):
-        return [round(3 * value + 0.1, 6), 0.5]
+        return [round(3 * value + 0.1, 6), 0.5, 0.0, None]
     if isinstance(value, str):
-        return [w for w in words if w != value]
+        return [w for w in [*words, None] if w != value]
     if isinstance(value, list):
-        return [value[::-1], value[:1], value[1:], []]
+        return [value[::-1], value[:1], value[1:], [], None]
     if isinstance(value, dict):
         return []
     return [v for t, v in (("int", 3), ("int", 1), ("int", 2), ("float", 0.5), ("float", 3.0), ("str", "gelu"), ("list", [0]), ("list", [0, 1]), ("dict", {})) if t in type]
@@ -165,14 +165,12 @@ def write(names):
                         continue
                     what = o if isinstance(o, str) else "same" if max(abs(a - b) for a, b in zip(o, before)) <= 1e-6 * max(map(abs, before)) else "changed"
                     outcomes.setdefault(what, [v, o if what == "changed" else what])
-                    if what == "changed":
-                        break
-                kept = outcomes.get("changed") or outcomes.get("same") or outcomes.get("others")
+                kept = [outcomes[what] for what in ("changed", "same", "others") if what in outcomes]
                 if kept:
                     found[field] = kept
             every[name] = dict(usual=before, fields=dict(sorted(found.items())))
-            counts = [sum(1 for v in found.values() if v[1] == w) for w in ("same", "others")]
-            print(name, len(found), "fields:", counts[0], "change nothing,", counts[1], "need other tensors; left out:", *sorted(set(known) - set(found)), flush=True)
+            counts = [sum(1 for kept in found.values() for v in kept if v[1] == w) for w in ("same", "others")]
+            print(name, len(found), "fields:", counts[0], "values change nothing,", counts[1], "need other tensors; left out:", *sorted(set(known) - set(found)), flush=True)
     (here / "fields.json").write_text("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(every[k])}" for k in models if k in every) + "\n}\n")
 
 
