@@ -67,23 +67,34 @@ func packPanels[T kernels.Float](dst []T, b view[T], columns, depth int) {
 		simd.PackTransposed(dst, b.data, columns, depth, b.columnStep)
 		return
 	}
-	for j := 0; j < columns; j += panel {
-		width := min(panel, columns-j)
-		to := dst[j*depth:][:depth*panel]
-		if width < panel {
-			clear(to) // also what lies beyond the last vector, for a denormal there would slow the product
-		}
-		if b.columnStep == 1 {
-			copyTile(depth, width, &to[0], panel, &b.data[j], b.rowStep)
-			continue
-		}
-		for p := range depth {
-			for i := range width {
-				to[p*panel+i] = b.data[p*b.rowStep+(j+i)*b.columnStep]
+	rows := depth
+	if b.columnStep == 1 {
+		rows = packedRows
+	}
+	for p := 0; p < depth; p += rows {
+		n := min(rows, depth-p)
+		for j := 0; j < columns; j += panel {
+			width := min(panel, columns-j)
+			to := dst[j*depth+p*panel:][:n*panel]
+			if width < panel {
+				clear(to) // also what lies beyond the last vector, for a denormal there would slow the product
+			}
+			if b.columnStep == 1 {
+				copyTile(n, width, &to[0], panel, &b.data[p*b.rowStep+j], b.rowStep)
+				continue
+			}
+			for i := range n {
+				for k := range width {
+					to[i*panel+k] = b.data[(p+i)*b.rowStep+(j+k)*b.columnStep]
+				}
 			}
 		}
 	}
 }
+
+// packedRows are the rows of B that are packed at once: a panel has two lines of a row's page, and
+// the next panel reads the next two while the processor expects them.
+const packedRows = 32
 
 // copyTile copies rows of columns elements.
 func copyTile[T kernels.Float](rows, columns int, dst *T, dstStride int, src *T, srcStride int) {
