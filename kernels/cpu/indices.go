@@ -34,9 +34,9 @@ func (r indexRange) String() string {
 // range.
 func readIndices(to []int64, kernel, name string, t kernels.Tensor, valid indexRange) error {
 	copyIndices(to, t)
-	for i := range to {
-		if !valid.has(to[i]) {
-			return callError(kernel, fmt.Errorf("%s%v is %d, it needs to be %v", name, position(t.Shape, i), to[i], valid))
+	for i, x := range to {
+		if uint64(x) >= uint64(valid.limit) && !valid.has(x) {
+			return callError(kernel, fmt.Errorf("%s%v is %d, it needs to be %v", name, position(t.Shape, i), x, valid))
 		}
 	}
 	return nil

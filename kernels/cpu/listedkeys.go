@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -45,6 +46,7 @@ func (b *Backend) ListedBackward(a *kernels.ListedAttention, g kernels.Attention
 // listed is a problem of listed keys.
 type listed[T kernels.Float] struct {
 	*kernels.ListedAttention
+	memory         *workspace
 	indices        []int64 // of all lists
 	group          int     // query heads of a key head
 	queries, n     int     // of a sequence, and of a list
@@ -79,8 +81,14 @@ func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention) (*lis
 	for 1<<p.stretch < k[2] && (p.together == 1 || p.n<<p.stretch < leastListed*k[2]) {
 		p.stretch++
 	}
-	p.indices = make([]int64, a.Lists.Elements())
-	return p, readIndices(p.indices, kernel, "lists", a.Lists, indexRange{k[2], &noIndex, "no key"})
+	n := a.Lists.Elements()
+	p.memory = newWorkspace(bytesFor[float64](n))
+	p.indices = unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(take[float64](p.memory, n)))), n)
+	if err := readIndices(p.indices, kernel, "lists", a.Lists, indexRange{k[2], &noIndex, "no key"}); err != nil {
+		p.memory.release()
+		return nil, err
+	}
+	return p, nil
 }
 
 // stretches is how many there are.
@@ -165,33 +173,55 @@ func (w *listedBlock[T]) start(batch, head, first, count int) {
 	}
 }
 
-// sort brings the keys of a query's list into the order of their stretches.
+// sort brings the keys of a query's list into the order of their stretches. It counts and moves four
+// parts of the list side by side: a count that is increased twice in a row would wait for itself.
+// What is no key goes behind all others.
 func (w *listedBlock[T]) sort(query int, list []int64) {
-	starts, to := w.startsOf(query), w.lists[query*w.n:][:w.n]
-	clear(starts)
-	next := starts[1:]
-	for _, key := range list {
-		if key >= 0 {
-			next[key>>w.stretch]++
-		}
+	const parts, most = 4, 64
+	starts, to, stretches := w.startsOf(query), w.lists[query*w.n:][:w.n], w.stretches()
+	var few [parts * (most + 1)]int
+	next := few[:]
+	if stretches > most {
+		next = make([]int, parts*(stretches+1))
+	}
+	next = next[:parts*(stretches+1)]
+	at := func(key int64, part int) *int { return &next[parts*(int(key>>w.stretch)+1)+part] }
+	n := len(list) / parts
+	list0, list1, list2, list3, rest := list[:n], list[n:2*n], list[2*n:3*n], list[3*n:4*n], list[4*n:]
+	for i := range n {
+		*at(list0[i], 0)++
+		*at(list1[i], 1)++
+		*at(list2[i], 2)++
+		*at(list3[i], 3)++
+	}
+	for _, key := range rest {
+		*at(key, 3)++
 	}
 	sum := 0
-	for i, n := range next {
-		starts[i], sum = sum, sum+n
-	}
-	starts[len(next)] = sum
-	if sum == len(list) && len(next) == 1 {
-		copy(to, list)
-		return
-	}
-	var few [64]int // stretches' next places
-	places := append(few[:0], starts...)
-	for _, key := range list {
-		if key >= 0 {
-			at := &places[key>>w.stretch]
-			to[*at] = key
-			*at++
+	take := func(counts []int) {
+		for i, n := range counts {
+			counts[i], sum = sum, sum+n
 		}
+	}
+	for s := range stretches {
+		starts[s] = sum
+		take(next[parts*(s+1):][:parts])
+	}
+	starts[stretches] = sum
+	take(next[:parts])
+	move := func(key int64, part int) {
+		place := at(key, part)
+		to[*place] = key
+		*place++
+	}
+	for i := range n {
+		move(list0[i], 0)
+		move(list1[i], 1)
+		move(list2[i], 2)
+		move(list3[i], 3)
+	}
+	for _, key := range rest {
+		move(key, 3)
 	}
 }
 
@@ -239,8 +269,12 @@ func (w *listedBlock[T]) add(d int, weights, of, to rows[T]) {
 
 func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out kernels.AttentionOutputs) error {
 	p, err := newListed[T]("listed attention forward", a)
-	if err != nil || out.O.Elements() == 0 {
+	if err != nil {
 		return err
+	}
+	defer p.memory.release()
+	if out.O.Elements() == 0 {
+		return nil
 	}
 	var lse []T
 	if out.LSE.IsSet() {
@@ -295,6 +329,7 @@ func listedBackward[T kernels.Float](b *Backend, a *kernels.ListedAttention, g k
 	if err != nil {
 		return err
 	}
+	defer p.memory.release()
 	// Queries of a head that share their sums are one task, whatever the number of threads, so that
 	// sums are in one order.
 	const tasks, leastQueries = 16, 32

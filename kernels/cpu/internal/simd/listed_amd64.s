@@ -2495,325 +2495,993 @@ end1:
 	RET
 
 // func listedAddAVX512F32(heads int, n int, d int, a *float32, lda int, list *int64, x *float32, ldx int, b *float32, ldb int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·listedAddAVX512F32(SB), NOSPLIT, $0-80
-	MOVQ n+8(FP), AX
+	MOVQ d+16(FP), AX
 	MOVQ a+24(FP), CX
 	MOVQ lda+32(FP), DX
 	SHLQ $0x02, DX
-	MOVQ list+40(FP), BX
-	MOVQ x+48(FP), SI
-	MOVQ ldx+56(FP), DI
+	MOVQ b+64(FP), BX
+	MOVQ ldx+56(FP), SI
+	SHLQ $0x02, SI
+	MOVQ ldb+72(FP), DI
 	SHLQ $0x02, DI
-	MOVQ ldb+72(FP), R8
-	SHLQ $0x02, R8
-
-row:
-	MOVQ  b+64(FP), R10
-	MOVQ  d+16(FP), R11
-	MOVQ  (BX), R9
-	IMULQ DX, R9
-	ADDQ  CX, R9
 
 columns4:
-	CMPQ    R11, $0x40
-	JLT     end4
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
-	MOVQ    heads+0(FP), R14
-	MOVQ    SI, R12
-	MOVQ    R10, R13
+	CMPQ AX, $0x40
+	JLT  end4
+	MOVQ n+8(FP), R8
+	MOVQ list+40(FP), R9
+	MOVQ x+48(FP), R10
 
-head4:
-	VBROADCASTSS (R12), Z4
-	VFMADD231PS  (R13), Z4, Z0
-	VFMADD231PS  64(R13), Z4, Z1
-	VFMADD231PS  128(R13), Z4, Z2
-	VFMADD231PS  192(R13), Z4, Z3
+rows4x4:
+	CMPQ   R8, $0x04
+	JLT    end4x4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head4x4:
+	VMOVUPS      (R12), Z16
+	VMOVUPS      64(R12), Z17
+	VMOVUPS      128(R12), Z18
+	VMOVUPS      192(R12), Z19
+	VBROADCASTSS (R11), Z20
+	VFMADD231PS  Z16, Z20, Z0
+	VFMADD231PS  Z17, Z20, Z1
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 4(R11), Z20
+	VFMADD231PS  Z16, Z20, Z4
+	VFMADD231PS  Z17, Z20, Z5
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 8(R11), Z20
+	VFMADD231PS  Z16, Z20, Z8
+	VFMADD231PS  Z17, Z20, Z9
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 12(R11), Z20
+	VFMADD231PS  Z16, Z20, Z12
+	VFMADD231PS  Z17, Z20, Z13
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	ADDQ         SI, R11
 	ADDQ         DI, R12
-	ADDQ         R8, R13
-	DECQ         R14
-	JNZ          head4
-	VMOVUPS      Z0, (R9)
-	VMOVUPS      Z1, 64(R9)
-	VMOVUPS      Z2, 128(R9)
-	VMOVUPS      Z3, 192(R9)
-	ADDQ         $0x00000100, R9
-	ADDQ         $0x00000100, R10
-	SUBQ         $0x40, R11
-	JMP          columns4
+	DECQ         R13
+	JNZ          head4x4
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z0, Z0
+	VMOVUPS      Z0, (R11)
+	VADDPS       64(R11), Z1, Z1
+	VMOVUPS      Z1, 64(R11)
+	VADDPS       128(R11), Z2, Z2
+	VMOVUPS      Z2, 128(R11)
+	VADDPS       192(R11), Z3, Z3
+	VMOVUPS      Z3, 192(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z4, Z4
+	VMOVUPS      Z4, (R11)
+	VADDPS       64(R11), Z5, Z5
+	VMOVUPS      Z5, 64(R11)
+	VADDPS       128(R11), Z6, Z6
+	VMOVUPS      Z6, 128(R11)
+	VADDPS       192(R11), Z7, Z7
+	VMOVUPS      Z7, 192(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z8, Z8
+	VMOVUPS      Z8, (R11)
+	VADDPS       64(R11), Z9, Z9
+	VMOVUPS      Z9, 64(R11)
+	VADDPS       128(R11), Z10, Z10
+	VMOVUPS      Z10, 128(R11)
+	VADDPS       192(R11), Z11, Z11
+	VMOVUPS      Z11, 192(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z12, Z12
+	VMOVUPS      Z12, (R11)
+	VADDPS       64(R11), Z13, Z13
+	VMOVUPS      Z13, 64(R11)
+	VADDPS       128(R11), Z14, Z14
+	VMOVUPS      Z14, 128(R11)
+	VADDPS       192(R11), Z15, Z15
+	VMOVUPS      Z15, 192(R11)
+	ADDQ         $0x10, R10
+	SUBQ         $0x04, R8
+	JMP          rows4x4
+
+end4x4:
+rows1x4:
+	CMPQ   R8, $0x01
+	JLT    end1x4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head1x4:
+	VMOVUPS      (R12), Z4
+	VMOVUPS      64(R12), Z5
+	VMOVUPS      128(R12), Z6
+	VMOVUPS      192(R12), Z7
+	VBROADCASTSS (R11), Z8
+	VFMADD231PS  Z4, Z8, Z0
+	VFMADD231PS  Z5, Z8, Z1
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	ADDQ         SI, R11
+	ADDQ         DI, R12
+	DECQ         R13
+	JNZ          head1x4
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z0, Z0
+	VMOVUPS      Z0, (R11)
+	VADDPS       64(R11), Z1, Z1
+	VMOVUPS      Z1, 64(R11)
+	VADDPS       128(R11), Z2, Z2
+	VMOVUPS      Z2, 128(R11)
+	VADDPS       192(R11), Z3, Z3
+	VMOVUPS      Z3, 192(R11)
+	ADDQ         $0x04, R10
+	SUBQ         $0x01, R8
+	JMP          rows1x4
+
+end1x4:
+	ADDQ $0x00000100, CX
+	ADDQ $0x00000100, BX
+	SUBQ $0x40, AX
+	JMP  columns4
 
 end4:
 columns1:
-	CMPQ    R11, $0x10
-	JLT     end1
-	VMOVUPS (R9), Z0
-	MOVQ    heads+0(FP), R14
-	MOVQ    SI, R12
-	MOVQ    R10, R13
+	CMPQ AX, $0x10
+	JLT  end1
+	MOVQ n+8(FP), R8
+	MOVQ list+40(FP), R9
+	MOVQ x+48(FP), R10
 
-head1:
-	VBROADCASTSS (R12), Z1
-	VFMADD231PS  (R13), Z1, Z0
+rows4x1:
+	CMPQ   R8, $0x04
+	JLT    end4x1
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head4x1:
+	VMOVUPS      (R12), Z4
+	VBROADCASTSS (R11), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS 4(R11), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS 8(R11), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS 12(R11), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         SI, R11
 	ADDQ         DI, R12
-	ADDQ         R8, R13
-	DECQ         R14
-	JNZ          head1
-	VMOVUPS      Z0, (R9)
-	ADDQ         $0x00000040, R9
-	ADDQ         $0x00000040, R10
-	SUBQ         $0x10, R11
-	JMP          columns1
+	DECQ         R13
+	JNZ          head4x1
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z0, Z0
+	VMOVUPS      Z0, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z1, Z1
+	VMOVUPS      Z1, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z2, Z2
+	VMOVUPS      Z2, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z3, Z3
+	VMOVUPS      Z3, (R11)
+	ADDQ         $0x10, R10
+	SUBQ         $0x04, R8
+	JMP          rows4x1
+
+end4x1:
+rows1x1:
+	CMPQ   R8, $0x01
+	JLT    end1x1
+	VXORPS Z0, Z0, Z0
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head1x1:
+	VMOVUPS      (R12), Z1
+	VBROADCASTSS (R11), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         SI, R11
+	ADDQ         DI, R12
+	DECQ         R13
+	JNZ          head1x1
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Z0, Z0
+	VMOVUPS      Z0, (R11)
+	ADDQ         $0x04, R10
+	SUBQ         $0x01, R8
+	JMP          rows1x1
+
+end1x1:
+	ADDQ $0x00000040, CX
+	ADDQ $0x00000040, BX
+	SUBQ $0x10, AX
+	JMP  columns1
 
 end1:
-	ADDQ $0x08, BX
-	ADDQ $0x04, SI
-	DECQ AX
-	JNZ  row
 	VZEROUPPER
 	RET
 
 // func listedAddAVX512F64(heads int, n int, d int, a *float64, lda int, list *int64, x *float64, ldx int, b *float64, ldb int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·listedAddAVX512F64(SB), NOSPLIT, $0-80
-	MOVQ n+8(FP), AX
+	MOVQ d+16(FP), AX
 	MOVQ a+24(FP), CX
 	MOVQ lda+32(FP), DX
 	SHLQ $0x03, DX
-	MOVQ list+40(FP), BX
-	MOVQ x+48(FP), SI
-	MOVQ ldx+56(FP), DI
+	MOVQ b+64(FP), BX
+	MOVQ ldx+56(FP), SI
+	SHLQ $0x03, SI
+	MOVQ ldb+72(FP), DI
 	SHLQ $0x03, DI
-	MOVQ ldb+72(FP), R8
-	SHLQ $0x03, R8
-
-row:
-	MOVQ  b+64(FP), R10
-	MOVQ  d+16(FP), R11
-	MOVQ  (BX), R9
-	IMULQ DX, R9
-	ADDQ  CX, R9
 
 columns4:
-	CMPQ    R11, $0x20
-	JLT     end4
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
-	MOVQ    heads+0(FP), R14
-	MOVQ    SI, R12
-	MOVQ    R10, R13
+	CMPQ AX, $0x20
+	JLT  end4
+	MOVQ n+8(FP), R8
+	MOVQ list+40(FP), R9
+	MOVQ x+48(FP), R10
 
-head4:
-	VBROADCASTSD (R12), Z4
-	VFMADD231PD  (R13), Z4, Z0
-	VFMADD231PD  64(R13), Z4, Z1
-	VFMADD231PD  128(R13), Z4, Z2
-	VFMADD231PD  192(R13), Z4, Z3
+rows4x4:
+	CMPQ   R8, $0x04
+	JLT    end4x4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head4x4:
+	VMOVUPS      (R12), Z16
+	VMOVUPS      64(R12), Z17
+	VMOVUPS      128(R12), Z18
+	VMOVUPS      192(R12), Z19
+	VBROADCASTSD (R11), Z20
+	VFMADD231PD  Z16, Z20, Z0
+	VFMADD231PD  Z17, Z20, Z1
+	VFMADD231PD  Z18, Z20, Z2
+	VFMADD231PD  Z19, Z20, Z3
+	VBROADCASTSD 8(R11), Z20
+	VFMADD231PD  Z16, Z20, Z4
+	VFMADD231PD  Z17, Z20, Z5
+	VFMADD231PD  Z18, Z20, Z6
+	VFMADD231PD  Z19, Z20, Z7
+	VBROADCASTSD 16(R11), Z20
+	VFMADD231PD  Z16, Z20, Z8
+	VFMADD231PD  Z17, Z20, Z9
+	VFMADD231PD  Z18, Z20, Z10
+	VFMADD231PD  Z19, Z20, Z11
+	VBROADCASTSD 24(R11), Z20
+	VFMADD231PD  Z16, Z20, Z12
+	VFMADD231PD  Z17, Z20, Z13
+	VFMADD231PD  Z18, Z20, Z14
+	VFMADD231PD  Z19, Z20, Z15
+	ADDQ         SI, R11
 	ADDQ         DI, R12
-	ADDQ         R8, R13
-	DECQ         R14
-	JNZ          head4
-	VMOVUPS      Z0, (R9)
-	VMOVUPS      Z1, 64(R9)
-	VMOVUPS      Z2, 128(R9)
-	VMOVUPS      Z3, 192(R9)
-	ADDQ         $0x00000100, R9
-	ADDQ         $0x00000100, R10
-	SUBQ         $0x20, R11
-	JMP          columns4
+	DECQ         R13
+	JNZ          head4x4
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z0, Z0
+	VMOVUPS      Z0, (R11)
+	VADDPD       64(R11), Z1, Z1
+	VMOVUPS      Z1, 64(R11)
+	VADDPD       128(R11), Z2, Z2
+	VMOVUPS      Z2, 128(R11)
+	VADDPD       192(R11), Z3, Z3
+	VMOVUPS      Z3, 192(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z4, Z4
+	VMOVUPS      Z4, (R11)
+	VADDPD       64(R11), Z5, Z5
+	VMOVUPS      Z5, 64(R11)
+	VADDPD       128(R11), Z6, Z6
+	VMOVUPS      Z6, 128(R11)
+	VADDPD       192(R11), Z7, Z7
+	VMOVUPS      Z7, 192(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z8, Z8
+	VMOVUPS      Z8, (R11)
+	VADDPD       64(R11), Z9, Z9
+	VMOVUPS      Z9, 64(R11)
+	VADDPD       128(R11), Z10, Z10
+	VMOVUPS      Z10, 128(R11)
+	VADDPD       192(R11), Z11, Z11
+	VMOVUPS      Z11, 192(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z12, Z12
+	VMOVUPS      Z12, (R11)
+	VADDPD       64(R11), Z13, Z13
+	VMOVUPS      Z13, 64(R11)
+	VADDPD       128(R11), Z14, Z14
+	VMOVUPS      Z14, 128(R11)
+	VADDPD       192(R11), Z15, Z15
+	VMOVUPS      Z15, 192(R11)
+	ADDQ         $0x20, R10
+	SUBQ         $0x04, R8
+	JMP          rows4x4
+
+end4x4:
+rows1x4:
+	CMPQ   R8, $0x01
+	JLT    end1x4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head1x4:
+	VMOVUPS      (R12), Z4
+	VMOVUPS      64(R12), Z5
+	VMOVUPS      128(R12), Z6
+	VMOVUPS      192(R12), Z7
+	VBROADCASTSD (R11), Z8
+	VFMADD231PD  Z4, Z8, Z0
+	VFMADD231PD  Z5, Z8, Z1
+	VFMADD231PD  Z6, Z8, Z2
+	VFMADD231PD  Z7, Z8, Z3
+	ADDQ         SI, R11
+	ADDQ         DI, R12
+	DECQ         R13
+	JNZ          head1x4
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z0, Z0
+	VMOVUPS      Z0, (R11)
+	VADDPD       64(R11), Z1, Z1
+	VMOVUPS      Z1, 64(R11)
+	VADDPD       128(R11), Z2, Z2
+	VMOVUPS      Z2, 128(R11)
+	VADDPD       192(R11), Z3, Z3
+	VMOVUPS      Z3, 192(R11)
+	ADDQ         $0x08, R10
+	SUBQ         $0x01, R8
+	JMP          rows1x4
+
+end1x4:
+	ADDQ $0x00000100, CX
+	ADDQ $0x00000100, BX
+	SUBQ $0x20, AX
+	JMP  columns4
 
 end4:
 columns1:
-	CMPQ    R11, $0x08
-	JLT     end1
-	VMOVUPS (R9), Z0
-	MOVQ    heads+0(FP), R14
-	MOVQ    SI, R12
-	MOVQ    R10, R13
+	CMPQ AX, $0x08
+	JLT  end1
+	MOVQ n+8(FP), R8
+	MOVQ list+40(FP), R9
+	MOVQ x+48(FP), R10
 
-head1:
-	VBROADCASTSD (R12), Z1
-	VFMADD231PD  (R13), Z1, Z0
+rows4x1:
+	CMPQ   R8, $0x04
+	JLT    end4x1
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head4x1:
+	VMOVUPS      (R12), Z4
+	VBROADCASTSD (R11), Z5
+	VFMADD231PD  Z4, Z5, Z0
+	VBROADCASTSD 8(R11), Z5
+	VFMADD231PD  Z4, Z5, Z1
+	VBROADCASTSD 16(R11), Z5
+	VFMADD231PD  Z4, Z5, Z2
+	VBROADCASTSD 24(R11), Z5
+	VFMADD231PD  Z4, Z5, Z3
+	ADDQ         SI, R11
 	ADDQ         DI, R12
-	ADDQ         R8, R13
-	DECQ         R14
-	JNZ          head1
-	VMOVUPS      Z0, (R9)
-	ADDQ         $0x00000040, R9
-	ADDQ         $0x00000040, R10
-	SUBQ         $0x08, R11
-	JMP          columns1
+	DECQ         R13
+	JNZ          head4x1
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z0, Z0
+	VMOVUPS      Z0, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z1, Z1
+	VMOVUPS      Z1, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z2, Z2
+	VMOVUPS      Z2, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z3, Z3
+	VMOVUPS      Z3, (R11)
+	ADDQ         $0x20, R10
+	SUBQ         $0x04, R8
+	JMP          rows4x1
+
+end4x1:
+rows1x1:
+	CMPQ   R8, $0x01
+	JLT    end1x1
+	VXORPS Z0, Z0, Z0
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head1x1:
+	VMOVUPS      (R12), Z1
+	VBROADCASTSD (R11), Z2
+	VFMADD231PD  Z1, Z2, Z0
+	ADDQ         SI, R11
+	ADDQ         DI, R12
+	DECQ         R13
+	JNZ          head1x1
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Z0, Z0
+	VMOVUPS      Z0, (R11)
+	ADDQ         $0x08, R10
+	SUBQ         $0x01, R8
+	JMP          rows1x1
+
+end1x1:
+	ADDQ $0x00000040, CX
+	ADDQ $0x00000040, BX
+	SUBQ $0x08, AX
+	JMP  columns1
 
 end1:
-	ADDQ $0x08, BX
-	ADDQ $0x08, SI
-	DECQ AX
-	JNZ  row
 	VZEROUPPER
 	RET
 
 // func listedAddAVX2F32(heads int, n int, d int, a *float32, lda int, list *int64, x *float32, ldx int, b *float32, ldb int)
 // Requires: AVX, FMA3
 TEXT ·listedAddAVX2F32(SB), NOSPLIT, $0-80
-	MOVQ n+8(FP), AX
+	MOVQ d+16(FP), AX
 	MOVQ a+24(FP), CX
 	MOVQ lda+32(FP), DX
 	SHLQ $0x02, DX
-	MOVQ list+40(FP), BX
-	MOVQ x+48(FP), SI
-	MOVQ ldx+56(FP), DI
+	MOVQ b+64(FP), BX
+	MOVQ ldx+56(FP), SI
+	SHLQ $0x02, SI
+	MOVQ ldb+72(FP), DI
 	SHLQ $0x02, DI
-	MOVQ ldb+72(FP), R8
-	SHLQ $0x02, R8
 
-row:
-	MOVQ  b+64(FP), R10
-	MOVQ  d+16(FP), R11
-	MOVQ  (BX), R9
-	IMULQ DX, R9
-	ADDQ  CX, R9
+columns2:
+	CMPQ AX, $0x10
+	JLT  end2
+	MOVQ n+8(FP), R8
+	MOVQ list+40(FP), R9
+	MOVQ x+48(FP), R10
 
-columns4:
-	CMPQ    R11, $0x20
-	JLT     end4
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
-	MOVQ    heads+0(FP), R14
-	MOVQ    SI, R12
-	MOVQ    R10, R13
+rows4x2:
+	CMPQ   R8, $0x04
+	JLT    end4x2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
 
-head4:
-	VBROADCASTSS (R12), Y4
-	VFMADD231PS  (R13), Y4, Y0
-	VFMADD231PS  32(R13), Y4, Y1
-	VFMADD231PS  64(R13), Y4, Y2
-	VFMADD231PS  96(R13), Y4, Y3
+head4x2:
+	VMOVUPS      (R12), Y8
+	VMOVUPS      32(R12), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         SI, R11
 	ADDQ         DI, R12
-	ADDQ         R8, R13
-	DECQ         R14
-	JNZ          head4
-	VMOVUPS      Y0, (R9)
-	VMOVUPS      Y1, 32(R9)
-	VMOVUPS      Y2, 64(R9)
-	VMOVUPS      Y3, 96(R9)
-	ADDQ         $0x00000080, R9
-	ADDQ         $0x00000080, R10
-	SUBQ         $0x20, R11
-	JMP          columns4
+	DECQ         R13
+	JNZ          head4x2
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y0, Y0
+	VMOVUPS      Y0, (R11)
+	VADDPS       32(R11), Y1, Y1
+	VMOVUPS      Y1, 32(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y2, Y2
+	VMOVUPS      Y2, (R11)
+	VADDPS       32(R11), Y3, Y3
+	VMOVUPS      Y3, 32(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y4, Y4
+	VMOVUPS      Y4, (R11)
+	VADDPS       32(R11), Y5, Y5
+	VMOVUPS      Y5, 32(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y6, Y6
+	VMOVUPS      Y6, (R11)
+	VADDPS       32(R11), Y7, Y7
+	VMOVUPS      Y7, 32(R11)
+	ADDQ         $0x10, R10
+	SUBQ         $0x04, R8
+	JMP          rows4x2
 
-end4:
+end4x2:
+rows1x2:
+	CMPQ   R8, $0x01
+	JLT    end1x2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head1x2:
+	VMOVUPS      (R12), Y2
+	VMOVUPS      32(R12), Y3
+	VBROADCASTSS (R11), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         SI, R11
+	ADDQ         DI, R12
+	DECQ         R13
+	JNZ          head1x2
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y0, Y0
+	VMOVUPS      Y0, (R11)
+	VADDPS       32(R11), Y1, Y1
+	VMOVUPS      Y1, 32(R11)
+	ADDQ         $0x04, R10
+	SUBQ         $0x01, R8
+	JMP          rows1x2
+
+end1x2:
+	ADDQ $0x00000040, CX
+	ADDQ $0x00000040, BX
+	SUBQ $0x10, AX
+	JMP  columns2
+
+end2:
 columns1:
-	CMPQ    R11, $0x08
-	JLT     end1
-	VMOVUPS (R9), Y0
-	MOVQ    heads+0(FP), R14
-	MOVQ    SI, R12
-	MOVQ    R10, R13
+	CMPQ AX, $0x08
+	JLT  end1
+	MOVQ n+8(FP), R8
+	MOVQ list+40(FP), R9
+	MOVQ x+48(FP), R10
 
-head1:
-	VBROADCASTSS (R12), Y1
-	VFMADD231PS  (R13), Y1, Y0
+rows4x1:
+	CMPQ   R8, $0x04
+	JLT    end4x1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head4x1:
+	VMOVUPS      (R12), Y4
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 4(R11), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 8(R11), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS 12(R11), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         SI, R11
 	ADDQ         DI, R12
-	ADDQ         R8, R13
-	DECQ         R14
-	JNZ          head1
-	VMOVUPS      Y0, (R9)
-	ADDQ         $0x00000020, R9
-	ADDQ         $0x00000020, R10
-	SUBQ         $0x08, R11
-	JMP          columns1
+	DECQ         R13
+	JNZ          head4x1
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y0, Y0
+	VMOVUPS      Y0, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y1, Y1
+	VMOVUPS      Y1, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y2, Y2
+	VMOVUPS      Y2, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y3, Y3
+	VMOVUPS      Y3, (R11)
+	ADDQ         $0x10, R10
+	SUBQ         $0x04, R8
+	JMP          rows4x1
+
+end4x1:
+rows1x1:
+	CMPQ   R8, $0x01
+	JLT    end1x1
+	VXORPS Y0, Y0, Y0
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head1x1:
+	VMOVUPS      (R12), Y1
+	VBROADCASTSS (R11), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         SI, R11
+	ADDQ         DI, R12
+	DECQ         R13
+	JNZ          head1x1
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPS       (R11), Y0, Y0
+	VMOVUPS      Y0, (R11)
+	ADDQ         $0x04, R10
+	SUBQ         $0x01, R8
+	JMP          rows1x1
+
+end1x1:
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000020, BX
+	SUBQ $0x08, AX
+	JMP  columns1
 
 end1:
-	ADDQ $0x08, BX
-	ADDQ $0x04, SI
-	DECQ AX
-	JNZ  row
 	VZEROUPPER
 	RET
 
 // func listedAddAVX2F64(heads int, n int, d int, a *float64, lda int, list *int64, x *float64, ldx int, b *float64, ldb int)
 // Requires: AVX, FMA3
 TEXT ·listedAddAVX2F64(SB), NOSPLIT, $0-80
-	MOVQ n+8(FP), AX
+	MOVQ d+16(FP), AX
 	MOVQ a+24(FP), CX
 	MOVQ lda+32(FP), DX
 	SHLQ $0x03, DX
-	MOVQ list+40(FP), BX
-	MOVQ x+48(FP), SI
-	MOVQ ldx+56(FP), DI
+	MOVQ b+64(FP), BX
+	MOVQ ldx+56(FP), SI
+	SHLQ $0x03, SI
+	MOVQ ldb+72(FP), DI
 	SHLQ $0x03, DI
-	MOVQ ldb+72(FP), R8
-	SHLQ $0x03, R8
 
-row:
-	MOVQ  b+64(FP), R10
-	MOVQ  d+16(FP), R11
-	MOVQ  (BX), R9
-	IMULQ DX, R9
-	ADDQ  CX, R9
+columns2:
+	CMPQ AX, $0x08
+	JLT  end2
+	MOVQ n+8(FP), R8
+	MOVQ list+40(FP), R9
+	MOVQ x+48(FP), R10
 
-columns4:
-	CMPQ    R11, $0x10
-	JLT     end4
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
-	MOVQ    heads+0(FP), R14
-	MOVQ    SI, R12
-	MOVQ    R10, R13
+rows4x2:
+	CMPQ   R8, $0x04
+	JLT    end4x2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
 
-head4:
-	VBROADCASTSD (R12), Y4
-	VFMADD231PD  (R13), Y4, Y0
-	VFMADD231PD  32(R13), Y4, Y1
-	VFMADD231PD  64(R13), Y4, Y2
-	VFMADD231PD  96(R13), Y4, Y3
+head4x2:
+	VMOVUPS      (R12), Y8
+	VMOVUPS      32(R12), Y9
+	VBROADCASTSD (R11), Y10
+	VFMADD231PD  Y8, Y10, Y0
+	VFMADD231PD  Y9, Y10, Y1
+	VBROADCASTSD 8(R11), Y10
+	VFMADD231PD  Y8, Y10, Y2
+	VFMADD231PD  Y9, Y10, Y3
+	VBROADCASTSD 16(R11), Y10
+	VFMADD231PD  Y8, Y10, Y4
+	VFMADD231PD  Y9, Y10, Y5
+	VBROADCASTSD 24(R11), Y10
+	VFMADD231PD  Y8, Y10, Y6
+	VFMADD231PD  Y9, Y10, Y7
+	ADDQ         SI, R11
 	ADDQ         DI, R12
-	ADDQ         R8, R13
-	DECQ         R14
-	JNZ          head4
-	VMOVUPS      Y0, (R9)
-	VMOVUPS      Y1, 32(R9)
-	VMOVUPS      Y2, 64(R9)
-	VMOVUPS      Y3, 96(R9)
-	ADDQ         $0x00000080, R9
-	ADDQ         $0x00000080, R10
-	SUBQ         $0x10, R11
-	JMP          columns4
+	DECQ         R13
+	JNZ          head4x2
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y0, Y0
+	VMOVUPS      Y0, (R11)
+	VADDPD       32(R11), Y1, Y1
+	VMOVUPS      Y1, 32(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y2, Y2
+	VMOVUPS      Y2, (R11)
+	VADDPD       32(R11), Y3, Y3
+	VMOVUPS      Y3, 32(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y4, Y4
+	VMOVUPS      Y4, (R11)
+	VADDPD       32(R11), Y5, Y5
+	VMOVUPS      Y5, 32(R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y6, Y6
+	VMOVUPS      Y6, (R11)
+	VADDPD       32(R11), Y7, Y7
+	VMOVUPS      Y7, 32(R11)
+	ADDQ         $0x20, R10
+	SUBQ         $0x04, R8
+	JMP          rows4x2
 
-end4:
+end4x2:
+rows1x2:
+	CMPQ   R8, $0x01
+	JLT    end1x2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head1x2:
+	VMOVUPS      (R12), Y2
+	VMOVUPS      32(R12), Y3
+	VBROADCASTSD (R11), Y4
+	VFMADD231PD  Y2, Y4, Y0
+	VFMADD231PD  Y3, Y4, Y1
+	ADDQ         SI, R11
+	ADDQ         DI, R12
+	DECQ         R13
+	JNZ          head1x2
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y0, Y0
+	VMOVUPS      Y0, (R11)
+	VADDPD       32(R11), Y1, Y1
+	VMOVUPS      Y1, 32(R11)
+	ADDQ         $0x08, R10
+	SUBQ         $0x01, R8
+	JMP          rows1x2
+
+end1x2:
+	ADDQ $0x00000040, CX
+	ADDQ $0x00000040, BX
+	SUBQ $0x08, AX
+	JMP  columns2
+
+end2:
 columns1:
-	CMPQ    R11, $0x04
-	JLT     end1
-	VMOVUPS (R9), Y0
-	MOVQ    heads+0(FP), R14
-	MOVQ    SI, R12
-	MOVQ    R10, R13
+	CMPQ AX, $0x04
+	JLT  end1
+	MOVQ n+8(FP), R8
+	MOVQ list+40(FP), R9
+	MOVQ x+48(FP), R10
 
-head1:
-	VBROADCASTSD (R12), Y1
-	VFMADD231PD  (R13), Y1, Y0
+rows4x1:
+	CMPQ   R8, $0x04
+	JLT    end4x1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head4x1:
+	VMOVUPS      (R12), Y4
+	VBROADCASTSD (R11), Y5
+	VFMADD231PD  Y4, Y5, Y0
+	VBROADCASTSD 8(R11), Y5
+	VFMADD231PD  Y4, Y5, Y1
+	VBROADCASTSD 16(R11), Y5
+	VFMADD231PD  Y4, Y5, Y2
+	VBROADCASTSD 24(R11), Y5
+	VFMADD231PD  Y4, Y5, Y3
+	ADDQ         SI, R11
 	ADDQ         DI, R12
-	ADDQ         R8, R13
-	DECQ         R14
-	JNZ          head1
-	VMOVUPS      Y0, (R9)
-	ADDQ         $0x00000020, R9
-	ADDQ         $0x00000020, R10
-	SUBQ         $0x04, R11
-	JMP          columns1
+	DECQ         R13
+	JNZ          head4x1
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y0, Y0
+	VMOVUPS      Y0, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y1, Y1
+	VMOVUPS      Y1, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y2, Y2
+	VMOVUPS      Y2, (R11)
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y3, Y3
+	VMOVUPS      Y3, (R11)
+	ADDQ         $0x20, R10
+	SUBQ         $0x04, R8
+	JMP          rows4x1
+
+end4x1:
+rows1x1:
+	CMPQ   R8, $0x01
+	JLT    end1x1
+	VXORPS Y0, Y0, Y0
+	MOVQ   heads+0(FP), R13
+	MOVQ   R10, R11
+	MOVQ   BX, R12
+
+head1x1:
+	VMOVUPS      (R12), Y1
+	VBROADCASTSD (R11), Y2
+	VFMADD231PD  Y1, Y2, Y0
+	ADDQ         SI, R11
+	ADDQ         DI, R12
+	DECQ         R13
+	JNZ          head1x1
+	MOVQ         (R9), R11
+	IMULQ        DX, R11
+	ADDQ         CX, R11
+	ADDQ         $0x08, R9
+	VADDPD       (R11), Y0, Y0
+	VMOVUPS      Y0, (R11)
+	ADDQ         $0x08, R10
+	SUBQ         $0x01, R8
+	JMP          rows1x1
+
+end1x1:
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000020, BX
+	SUBQ $0x04, AX
+	JMP  columns1
 
 end1:
-	ADDQ $0x08, BX
-	ADDQ $0x08, SI
-	DECQ AX
-	JNZ  row
 	VZEROUPPER
 	RET

@@ -319,47 +319,71 @@ func listedCombine(heads int) func(t target) {
 	}
 }
 
-// listedAdd adds to one row of the list after the other, for the list may have a row twice.
+// listedAdd sums up what it adds to four rows of the list at a time, and then adds that to one row
+// after the other, for the list may have a row twice.
 func listedAdd(t target) {
 	t.function("listedAdd", "(heads, n, d int, a *T, lda int, list *int64, x *T, ldx int, b *T, ldb int)", "is ListedAdd.")
-	n, a, lda, list, x, ldx, ldb := integer("n"), integer("a"), t.stride("lda"), integer("list"), integer("x"), t.stride("ldx"), t.stride("ldb")
-	Label("row")
-	at, b, columns := GP64(), integer("b"), integer("d")
-	listedRow(list, a, lda, at)
-	for _, vectors := range []int{4, 1} {
+	columns, a, lda, b, ldx, ldb := integer("d"), integer("a"), t.stride("lda"), integer("b"), t.stride("ldx"), t.stride("ldb")
+	widths := []int{4, 1}
+	if !t.avx512 {
+		widths = []int{2, 1}
+	}
+	for _, vectors := range widths {
 		label := func(name string) string { return fmt.Sprintf("%s%d", name, vectors) }
 		Label(label("columns"))
 		CMPQ(columns, Imm(uint64(vectors*t.lanes())))
 		JLT(LabelRef(label("end")))
-		sums := make([]reg.VecVirtual, vectors)
-		for v := range sums {
-			sums[v] = t.moved(Mem{Base: at, Disp: v * t.bytes()})
+		n, list, x := integer("n"), integer("list"), integer("x")
+		for _, rows := range []int{4, 1} {
+			label := func(name string) string { return fmt.Sprintf("%s%dx%d", name, rows, vectors) }
+			Label(label("rows"))
+			CMPQ(n, Imm(uint64(rows)))
+			JLT(LabelRef(label("end")))
+			sums := make([][]reg.VecVirtual, rows)
+			for r := range sums {
+				for range vectors {
+					sums[r] = append(sums[r], t.zeros())
+				}
+			}
+			weight, from, heads := GP64(), GP64(), integer("heads")
+			MOVQ(x, weight)
+			MOVQ(b, from)
+			Label(label("head"))
+			numbers := make([]reg.VecVirtual, vectors)
+			for v := range numbers {
+				numbers[v] = t.moved(Mem{Base: from, Disp: v * t.bytes()})
+			}
+			for r := range sums {
+				factor := t.vector()
+				t.broadcast(Mem{Base: weight, Disp: r * t.size()}, factor)
+				for v, sum := range sums[r] {
+					t.fma(numbers[v], factor, sum)
+				}
+			}
+			ADDQ(ldx, weight)
+			ADDQ(ldb, from)
+			DECQ(heads)
+			JNZ(LabelRef(label("head")))
+			for r := range sums {
+				at := GP64()
+				listedRow(list, a, lda, at)
+				ADDQ(Imm(8), list)
+				for v, sum := range sums[r] {
+					m := Mem{Base: at, Disp: v * t.bytes()}
+					t.add(m, sum, sum)
+					t.store(sum, m)
+				}
+			}
+			ADDQ(Imm(uint64(rows*t.size())), x)
+			SUBQ(Imm(uint64(rows)), n)
+			JMP(LabelRef(label("rows")))
+			Label(label("end"))
 		}
-		weight, row, heads := GP64(), GP64(), integer("heads")
-		MOVQ(x, weight)
-		MOVQ(b, row)
-		Label(label("head"))
-		factor := t.vector()
-		t.broadcast(Mem{Base: weight}, factor)
-		for v, sum := range sums {
-			t.fma(Mem{Base: row, Disp: v * t.bytes()}, factor, sum)
-		}
-		ADDQ(ldx, weight)
-		ADDQ(ldb, row)
-		DECQ(heads)
-		JNZ(LabelRef(label("head")))
-		for v, sum := range sums {
-			t.store(sum, Mem{Base: at, Disp: v * t.bytes()})
-		}
-		ADDQ(U32(vectors*t.bytes()), at)
+		ADDQ(U32(vectors*t.bytes()), a)
 		ADDQ(U32(vectors*t.bytes()), b)
 		SUBQ(Imm(uint64(vectors*t.lanes())), columns)
 		JMP(LabelRef(label("columns")))
 		Label(label("end"))
 	}
-	ADDQ(Imm(8), list)
-	ADDQ(Imm(uint64(t.size())), x)
-	DECQ(n)
-	JNZ(LabelRef("row"))
 	ret()
 }
