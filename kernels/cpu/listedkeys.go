@@ -13,8 +13,8 @@ var _ kernels.ListedKernels = (*Backend)(nil)
 // ListedForward computes O and, where out has room for it, the logsumexp.
 //
 // A task is a block of queries, whose heads are the rows of both products. These read the keys and
-// values on a query's list where they lie, and go through the lists of a block together, a stretch
-// of keys at a time: what one query has read is in the cache for the next.
+// values on a query's list where they lie. The queries of a block go through their lists together,
+// a stretch of keys at a time: what one query has read is in the cache for the next.
 func (b *Backend) ListedForward(a *kernels.ListedAttention, out kernels.AttentionOutputs) (err error) {
 	const kernel = "listed attention forward"
 	defer catch(kernel, &err)
@@ -62,23 +62,27 @@ const (
 	// lot is how many keys of a list a call takes at most: where heads are many, each four of them
 	// read these once more.
 	lot = 256
-	// rowsOfBlock is how many heads of queries a block has, scoresOfBlock how many scores.
-	rowsOfBlock, scoresOfBlock = 64, 1 << 16
-	// leastStretch is log 2 of the keys of a stretch, which stay in the second-level cache.
-	leastStretch = 10
+	// rowsOfBlock is how many heads of queries a block has at most, tasksOfHead how many blocks a
+	// head has at least, if it has the queries.
+	rowsOfBlock, tasksOfHead = 512, 16
+	// stretchBytes is what the rows of a stretch take that one query reads and writes: they stay in
+	// the second-level cache.
+	stretchBytes = 512 << 10
 	// leastListed is how many keys of a list lie in a stretch, for it to pay.
 	leastListed = 32
 )
 
-func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention) (*listed[T], error) {
+// newListed describes a problem whose passes go through so many tensors of keys' size and as many of
+// values'.
+func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention, tensors int) (*listed[T], error) {
 	q, k := a.Q.Shape, a.K.Shape
 	p := &listed[T]{ListedAttention: a, queries: q[2], n: a.Lists.Shape[3], d: q[3], dv: a.V.Shape[3], batch: q[0], kvHeads: k[1],
 		scale: T(a.Plain().EffectiveScale())}
 	p.group = q[1] / max(1, k[1])
 	p.dWide, p.dvWide = roundUp(p.d, simd.Lanes[T]()), roundUp(p.dv, simd.Lanes[T]())
-	p.together = max(1, min(rowsOfBlock/max(1, p.group), scoresOfBlock/max(1, p.group*p.n), p.queries))
-	p.stretch = leastStretch
-	for 1<<p.stretch < k[2] && (p.together == 1 || p.n<<p.stretch < leastListed*k[2]) {
+	p.together = max(1, min(rowsOfBlock/max(1, p.group), ceilDiv(p.queries, tasksOfHead)))
+	row := tensors * (p.dWide + p.dvWide) * kernels.DTypeOf[T]().Size()
+	for 1<<p.stretch < k[2] && (p.together == 1 || row<<p.stretch < stretchBytes || p.n<<p.stretch < leastListed*k[2]) {
 		p.stretch++
 	}
 	n := a.Lists.Elements()
@@ -150,19 +154,20 @@ type listedBlock[T kernels.Float] struct {
 	memory *workspace
 	lists  []int64 // of each query, by stretches
 	starts []int   // of each query's stretches, and where the last ends
-	q, s   rows[T] // of each query's heads
+	q      rows[T] // of each query's heads
+	s      rows[T] // of a query's heads with a lot of its keys
 }
 
 func newListedBlock[T kernels.Float](p *listed[T]) *listedBlock[T] {
 	w := &listedBlock[T]{listed: p, lists: make([]int64, p.together*p.n), starts: make([]int, p.together*(p.stretches()+1))}
-	all, stride := p.together*p.group, p.scoreStride()
-	w.memory = newWorkspace(bytesFor[T](all*p.dWide) + bytesFor[T](all*stride))
-	w.q, w.s = rows[T]{take[T](w.memory, all*p.dWide), p.dWide}, rows[T]{take[T](w.memory, all*stride), stride}
+	all := p.together * p.group
+	w.memory = newWorkspace(bytesFor[T](all*p.dWide) + bytesFor[T](p.group*scoreStride[T]()))
+	w.q, w.s = rows[T]{take[T](w.memory, all*p.dWide), p.dWide}, rows[T]{take[T](w.memory, p.group*scoreStride[T]()), scoreStride[T]()}
 	return w
 }
 
 // scoreStride keeps rows of scores apart in the cache's sets.
-func (p *listed[T]) scoreStride() int { return roundUp(p.n, simd.Lanes[T]()) + simd.Lanes[T]() }
+func scoreStride[T kernels.Float]() int { return lot + simd.Lanes[T]() }
 
 // start makes it a block of other queries.
 func (w *listedBlock[T]) start(batch, head, first, count int) {
@@ -230,45 +235,35 @@ func (w *listedBlock[T]) startsOf(query int) []int {
 	return w.starts[query*n:][:n]
 }
 
-// keysOf is how many keys a query sees.
-func (w *listedBlock[T]) keysOf(query int) int { return w.startsOf(query)[w.stretches()] }
-
-// each goes through the lists, stretch by stretch. The scores of what it is called with begin in a
-// row and at a column.
-func (w *listedBlock[T]) each(do func(row, column int, keys []int64)) {
+// each goes through the lists, stretch by stretch, with at most a lot of a query's keys at a time.
+func (w *listedBlock[T]) each(do func(query int, keys []int64)) {
 	for stretch := range w.stretches() {
 		for i := range w.count {
 			starts := w.startsOf(i)
 			for from := starts[stretch]; from < starts[stretch+1]; from += lot {
-				do(i*w.group, from, w.lists[i*w.n+from:i*w.n+min(from+lot, starts[stretch+1])])
+				do(i, w.lists[i*w.n+from:i*w.n+min(from+lot, starts[stretch+1])])
 			}
 		}
 	}
 }
 
-// dots computes the products of rows of each query's heads with listed rows.
-func (w *listedBlock[T]) dots(d int, of, left, to rows[T]) {
-	w.each(func(row, column int, keys []int64) {
-		simd.ListedDots(w.group, d, of.at(0), of.stride, keys, left.at(row), left.stride, &to.data[row*to.stride+column], to.stride)
-	})
+// dots computes the products of a query's rows with listed rows.
+func (w *listedBlock[T]) dots(d int, of rows[T], keys []int64, left, to rows[T], query int) {
+	simd.ListedDots(w.group, d, of.at(0), of.stride, keys, left.at(query*w.group), left.stride, to.at(0), to.stride)
 }
 
-// combine adds to rows of each query's heads the listed rows, weighted.
-func (w *listedBlock[T]) combine(d int, weights, of, to rows[T]) {
-	w.each(func(row, column int, keys []int64) {
-		simd.ListedCombine(w.group, d, of.at(0), of.stride, keys, &weights.data[row*weights.stride+column], weights.stride, to.at(row), to.stride)
-	})
+// combine adds to a query's rows the listed rows, weighted.
+func (w *listedBlock[T]) combine(d int, weights, of rows[T], keys []int64, to rows[T], query int) {
+	simd.ListedCombine(w.group, d, of.at(0), of.stride, keys, weights.at(0), weights.stride, to.at(query*w.group), to.stride)
 }
 
-// add adds to listed rows those of each query's heads, weighted.
-func (w *listedBlock[T]) add(d int, weights, of, to rows[T]) {
-	w.each(func(row, column int, keys []int64) {
-		simd.ListedAdd(w.group, d, to.at(0), to.stride, keys, &weights.data[row*weights.stride+column], weights.stride, of.at(row), of.stride)
-	})
+// add adds to listed rows a query's rows, weighted.
+func (w *listedBlock[T]) add(d int, weights, of rows[T], keys []int64, to rows[T], query int) {
+	simd.ListedAdd(w.group, d, to.at(0), to.stride, keys, weights.at(0), weights.stride, of.at(query*w.group), of.stride)
 }
 
 func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out kernels.AttentionOutputs) error {
-	p, err := newListed[T]("listed attention forward", a)
+	p, err := newListed[T]("listed attention forward", a, 1)
 	if err != nil {
 		return err
 	}
@@ -297,13 +292,11 @@ func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out 
 			fill(m, float64(lowest[T]()))
 			clear(sum)
 			clear(o.data)
-			w.dots(p.dWide, keys, w.q, w.s)
-			for i := range w.count {
-				if n := w.keysOf(i); n > 0 {
-					simd.Softmax(g, n, w.s.at(i*g), w.s.stride, &m[i*g], &sum[i*g], o.at(i*g), o.stride, p.dvWide, p.scale*log2e, -g, n)
-				}
-			}
-			w.combine(p.dvWide, w.s, values, o)
+			w.each(func(i int, list []int64) {
+				w.dots(p.dWide, keys, list, w.q, w.s, i)
+				simd.Softmax(g, len(list), w.s.at(0), w.s.stride, &m[i*g], &sum[i*g], o.at(i*g), o.stride, p.dvWide, p.scale*log2e, -g, len(list))
+				w.combine(p.dvWide, w.s, values, list, o, i)
+			})
 			for i := range w.count {
 				for h, s := range sum[i*g:][:g] {
 					if factor[h] = 0; s != 0 {
@@ -325,7 +318,7 @@ func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out 
 type listedSums[T kernels.Float] struct{ dK, dV rows[T] }
 
 func listedBackward[T kernels.Float](b *Backend, a *kernels.ListedAttention, g kernels.AttentionGradients) error {
-	p, err := newListed[T]("listed attention backward", a)
+	p, err := newListed[T]("listed attention backward", a, 2)
 	if err != nil {
 		return err
 	}
@@ -396,18 +389,20 @@ type listedGradients[T kernels.Float] struct {
 	g            kernels.AttentionGradients
 	keys, values rows[T]
 
-	room            *workspace
-	dO, dS, dQ      rows[T] // of each query's heads
-	lse2, own, unit []T     // of a query's heads
+	room      *workspace
+	dO, dQ    rows[T] // of each query's heads
+	dS        rows[T] // as s
+	lse2, own []T     // of each query's heads
+	unit      []T     // of a query's heads
 }
 
 func newListedGradients[T kernels.Float](p *listed[T], g kernels.AttentionGradients) *listedGradients[T] {
 	w := &listedGradients[T]{listedBlock: newListedBlock(p), g: g}
-	n, all, stride := p.group, p.together*p.group, p.scoreStride()
-	w.room = newWorkspace(bytesFor[T](all*p.dvWide) + bytesFor[T](all*stride) + bytesFor[T](all*p.dWide) + 3*bytesFor[T](n))
-	matrixOf := func(stride int) rows[T] { return rows[T]{take[T](w.room, all*stride), stride} }
-	w.dO, w.dS, w.dQ = matrixOf(p.dvWide), matrixOf(stride), matrixOf(p.dWide)
-	w.lse2, w.own, w.unit = take[T](w.room, n), take[T](w.room, n), take[T](w.room, n)
+	all, scores := p.together*p.group, p.group*scoreStride[T]()
+	w.room = newWorkspace(bytesFor[T](all*p.dvWide) + bytesFor[T](all*p.dWide) + bytesFor[T](scores) + 2*bytesFor[T](all) + bytesFor[T](p.group))
+	w.dO, w.dQ = rows[T]{take[T](w.room, all*p.dvWide), p.dvWide}, rows[T]{take[T](w.room, all*p.dWide), p.dWide}
+	w.dS = rows[T]{take[T](w.room, scores), scoreStride[T]()}
+	w.lse2, w.own, w.unit = take[T](w.room, all), take[T](w.room, all), take[T](w.room, p.group)
 	fill(w.unit, float64(p.scale))
 	return w
 }
@@ -419,24 +414,24 @@ func (w *listedGradients[T]) addGradients(to listedSums[T]) {
 		copyRows(w.dO.data[i*heads*p.dvWide:], p.heads(w.g.DO, w.batch, w.head, w.first+i), heads, p.dv, p.dvWide)
 	}
 	clear(w.dQ.data)
-	w.dots(p.dWide, w.keys, w.q, w.s)
-	w.dots(p.dvWide, w.values, w.dO, w.dS)
 	lse, delta := kernels.Host[T](w.g.LSE), kernels.Host[T](w.g.Delta)
 	for i := range w.count {
 		for h := range heads {
-			row := (w.batch*p.kvHeads*heads+w.head*heads+h)*p.queries + w.first + i
-			w.own[h] = delta[row]
-			if w.lse2[h] = lse[row] * log2e; math.IsInf(float64(w.lse2[h]), -1) {
-				w.lse2[h] = -w.lse2[h] // no key has a weight
+			row, at := (w.batch*p.kvHeads*heads+w.head*heads+h)*p.queries+w.first+i, i*heads+h
+			w.own[at] = delta[row]
+			if w.lse2[at] = lse[row] * log2e; math.IsInf(float64(w.lse2[at]), -1) {
+				w.lse2[at] = -w.lse2[at] // no key has a weight
 			}
 		}
-		if n := w.keysOf(i); n > 0 {
-			simd.SoftmaxGrad(heads, n, w.s.at(i*heads), w.dS.at(i*heads), w.s.stride, &w.lse2[0], &w.own[0], p.scale*log2e, -heads, n)
-		}
 	}
-	w.combine(p.dWide, w.dS, w.keys, w.dQ)
-	w.add(p.dWide, w.dS, w.q, to.dK)
-	w.add(p.dvWide, w.s, w.dO, to.dV)
+	w.each(func(i int, list []int64) {
+		w.dots(p.dWide, w.keys, list, w.q, w.s, i)
+		w.dots(p.dvWide, w.values, list, w.dO, w.dS, i)
+		simd.SoftmaxGrad(heads, len(list), w.s.at(0), w.dS.at(0), w.s.stride, &w.lse2[i*heads], &w.own[i*heads], p.scale*log2e, -heads, len(list))
+		w.combine(p.dWide, w.dS, w.keys, list, w.dQ, i)
+		w.add(p.dWide, w.dS, w.q, list, to.dK, i)
+		w.add(p.dvWide, w.s, w.dO, list, to.dV, i)
+	})
 	for i := range w.count {
 		dQ := p.heads(w.g.DQ, w.batch, w.head, w.first+i)
 		simd.ScaleRows(heads, p.d, dQ.at(0), dQ.stride, w.dQ.at(i*heads), w.dQ.stride, w.unit)
