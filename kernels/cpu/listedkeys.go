@@ -72,8 +72,7 @@ const (
 	leastListed = 32
 )
 
-// newListed describes a problem whose passes go through so many tensors of keys' size and as many of
-// values'.
+// newListed describes a problem whose pass goes through so many tensors of the size of K, and of V.
 func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention, tensors int) (*listed[T], error) {
 	q, k := a.Q.Shape, a.K.Shape
 	p := &listed[T]{ListedAttention: a, queries: q[2], n: a.Lists.Shape[3], d: q[3], dv: a.V.Shape[3], batch: q[0], kvHeads: k[1],
@@ -178,9 +177,9 @@ func (w *listedBlock[T]) start(batch, head, first, count int) {
 	}
 }
 
-// sort brings the keys of a query's list into the order of their stretches. It counts and moves four
-// parts of the list side by side: a count that is increased twice in a row would wait for itself.
-// What is no key goes behind all others.
+// sort brings the keys of a query's list into the order of their stretches. It counts and moves
+// four parts of the list side by side: a count that is increased twice in a row would wait for
+// itself. What is no key goes behind all others.
 func (w *listedBlock[T]) sort(query int, list []int64) {
 	const parts, most = 4, 64
 	starts, to, stretches := w.startsOf(query), w.lists[query*w.n:][:w.n], w.stretches()
