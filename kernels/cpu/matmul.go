@@ -75,6 +75,9 @@ func (b *Backend) multiply(m *kernels.MatMul, epilogue kernels.Activate, c kerne
 func multiply[T kernels.Float](b *Backend, m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) {
 	x := newMultiplication[T](m, epilogue, c)
 	x.b.data = kernels.Host[T](m.B)
+	if x.outer(b) {
+		return
+	}
 	x.choose()
 	if parts := x.parts(); parts > 1 {
 		x.runInParts(b, parts)

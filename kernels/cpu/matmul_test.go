@@ -74,6 +74,13 @@ func productCases() []productCase {
 		productCase{m: 64, n: 33, k: 20, plus: []int{3, 70, 8}, transposeB: true, bias: true, pre: true, activation: kernels.GELUTanh},
 		productCase{batch: []int{2, 3}, m: 17, n: 33, k: 20, plus: []int{4}, sharedB: true, activation: kernels.SiLU},
 		productCase{m: 3, n: 2, k: 0, plus: []int{0, 5}, pre: true},
+		productCase{m: 130, n: 5003, k: 1}, productCase{m: 5003, n: 1, k: 1}, productCase{m: 1, n: 1, k: 1},
+		productCase{m: 70, n: 33, k: 1, gap: 3, transposeA: true, transposeB: true},
+		productCase{batch: []int{40}, m: 700, n: 1, k: 1},
+		productCase{batch: []int{2, 3}, m: 17, n: 33, k: 1, gap: 2},
+		productCase{batch: []int{3}, m: 17, n: 33, k: 1, sharedB: true},
+		productCase{batch: []int{3}, m: 17, n: 1, k: 1, gap: 4, transposeA: true},
+		productCase{m: 7, n: 0, k: 1}, productCase{m: 0, n: 1, k: 1},
 	)
 }
 

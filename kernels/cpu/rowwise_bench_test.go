@@ -68,6 +68,14 @@ func BenchmarkRowwise(b *testing.B) {
 			return b.RoPEForward(&kernels.RoPE{Pairing: kernels.Interleaved}, heads, turned)
 		}},
 		{"dropout", 2, 0, func(b *cpu.Backend) error { return b.Dropout(dropout, x, y) }},
+		{"repeat a row", 0, 4 * rows * c, func(b *cpu.Backend) error {
+			return b.MatMul(&kernels.MatMul{A: mean.Reshape(rows, 1), B: gamma.Reshape(1, c)}, kernels.MatMulOutputs{C: y})
+		}},
+		{"repeat a column", 0, 4 * rows * c, func(b *cpu.Backend) error {
+			m := &kernels.MatMul{A: gamma.Reshape(c, 1), B: mean.Reshape(rows, 1, 1)}
+			m.A.Shape, m.A.Strides = []int{rows, c, 1}, []int{0, 1, 1}
+			return b.MatMul(m, kernels.MatMulOutputs{C: y.Reshape(rows, c, 1)})
+		}},
 		{"exp", 2, 0, func(b *cpu.Backend) error { return b.Apply(kernels.Exp, x, y) }},
 		{"exp backward", 3, 0, func(b *cpu.Backend) error { return b.ApplyBackward(kernels.Exp, x, dy, y) }},
 		{"log", 2, 0, func(b *cpu.Backend) error { return b.Apply(kernels.Log, z, y) }},
