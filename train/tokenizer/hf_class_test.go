@@ -57,7 +57,7 @@ func TestRebuilt(t *testing.T) {
 	}
 }
 
-// FuzzRebuilt makes sure that no small files beside a tokenizer.json make opening or encoding panic.
+// FuzzRebuilt makes sure that nothing beside a tokenizer.json makes opening or encoding panic.
 func FuzzRebuilt(f *testing.F) {
 	content, err := os.ReadFile("testdata/rebuilt.json")
 	if err != nil {
