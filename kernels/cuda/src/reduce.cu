@@ -52,13 +52,26 @@ template <class T, int n> __device__ __forceinline__ void sumRows(const SumRowsA
   if (column < a.lines.length) {
     const int64_t perPart = (a.lines.count + gridDim.y - 1) / gridDim.y, from = blockIdx.y * perPart;
     const int64_t to = from + perPart < a.lines.count ? from + perPart : a.lines.count;
-#pragma unroll 4
-    for (int64_t row = from + warp; row < to; row += 8) {
+    const auto add = [&](const T* from) {
       float x[n];
-      load<n>((const T*)a.x + a.lines.at(0, row) + column, x);
+      load<n>(from, x);
 #pragma unroll
       for (int i = 0; i < n; i++) sum[i] += x[i];
+    };
+    int64_t row = from + warp;
+    if (a.lines.axes <= 1) {  // several rows are on their way, since no loop finds their places
+      constexpr int several = 4;
+      const int64_t step = a.lines.strides[0][0];
+      const T* x = (const T*)a.x + column;
+      for (; row + (several - 1) * 8 < to; row += several * 8) {
+        Piece<T, n> pieces[several];
+#pragma unroll
+        for (int k = 0; k < several; k++) pieces[k] = *(const Piece<T, n>*)(x + (row + k * 8) * step);
+#pragma unroll
+        for (int k = 0; k < several; k++) add(pieces[k].x);
+      }
     }
+    for (; row < to; row += 8) add((const T*)a.x + a.lines.at(0, row) + column);
   }
 #pragma unroll
   for (int i = 0; i < n; i++) shared[warp][i * 32 + lane] = sum[i];
