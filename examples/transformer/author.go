@@ -8,17 +8,19 @@ import (
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
 
 // author writes text by a model, whose parameters may be trained meanwhile.
 type author struct {
-	decoder   *nn.Decoder
-	tokenizer tokenizer.Tokenizer
-	before    string // what the model reads before the prompt, which is not shown
-	prompt    string
-	how       sample.Options
+	parameters *nn.Parameters
+	decoder    *nn.Decoder
+	tokenizer  tokenizer.Tokenizer
+	before     string // what the model reads before the prompt, which is not shown
+	prompt     string
+	how        sample.Options
 }
 
 // newAuthor makes an author, or nil where the weights are shared out: no process can write by its
@@ -36,7 +38,7 @@ func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tok
 	if err != nil {
 		return nil, err
 	}
-	a := &author{decoder: decoder, tokenizer: t, prompt: o.prompt, how: sample.Options{
+	a := &author{parameters: parameters, decoder: decoder, tokenizer: t, prompt: o.prompt, how: sample.Options{
 		Sampler:   sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, Seed: s.Seed},
 		MaxTokens: o.length,
 	}}
@@ -49,6 +51,21 @@ func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tok
 		}
 	}
 	return a, nil
+}
+
+// take makes the weights of a checkpoint those that it writes by.
+func (a *author) take(c checkpoint.Checkpoint) error {
+	return setWeights(a.parameters, c)
+}
+
+// setWeights gives parameters the weights of a checkpoint.
+func setWeights(p *nn.Parameters, c checkpoint.Checkpoint) error {
+	for _, w := range c.Weights {
+		if err := p.Set(w.Name, w.Value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write writes the prompt and what the model makes of it.

@@ -247,6 +247,36 @@ func fingerprint(tokens *data.Tokens) string {
 	return fmt.Sprintf("%d tokens, %x", tokens.Len(), h.Sum64())
 }
 
+// amount is about how many bytes of text there are to learn from.
+func (s settings) amount() (int, error) {
+	if s.Data == "" {
+		text, _, err := goSource(cmp.Or(s.GoSource, corpusBytes))
+		return len(text), err
+	}
+	info, err := os.Stat(s.Data)
+	if err != nil {
+		return 0, fmt.Errorf("-data: %w", cli.Missing(s.Data, err))
+	}
+	const ofToken = 2 // bytes of text for one of a token's two
+	if !info.IsDir() {
+		bytes := int(info.Size())
+		if s.holdsTokens() {
+			bytes *= ofToken
+		}
+		return bytes, nil
+	}
+	paths, err := filepath.Glob(filepath.Join(escaped(s.Data), "train-*.bin"))
+	bytes := 0
+	for _, path := range paths {
+		info, statErr := os.Stat(path)
+		if statErr != nil {
+			return 0, fmt.Errorf("-data: %w", statErr)
+		}
+		bytes += ofToken * int(info.Size())
+	}
+	return bytes, err
+}
+
 // goSource is the source of Go's standard library, or of this module on a machine that has Go
 // without its source.
 func goSource(most int) (text, origin string, err error) {
@@ -287,9 +317,14 @@ func thisModule() string {
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-// goFiles joins hand-written Go files in a mixed order that is the same every time, up to
-// most bytes. Files beyond ASCII are left out, so that the alphabet stays small.
+// goFiles joins hand-written Go files in a mixed order that is the same every time, up to most
+// bytes. Where that is more than corpusBytes, commands and tests are among them. Files beyond ASCII
+// are left out, so that the alphabet stays small.
 func goFiles(root string, most int) (string, error) {
+	left := []string{"vendor", "testdata", "_gen"}
+	if most <= corpusBytes {
+		left = append(left, "cmd")
+	}
 	var paths []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -298,10 +333,10 @@ func goFiles(root string, most int) (string, error) {
 			}
 			return err
 		}
-		if entry.IsDir() && slices.Contains([]string{"cmd", "vendor", "testdata", "_gen"}, entry.Name()) {
+		if entry.IsDir() && slices.Contains(left, entry.Name()) {
 			return fs.SkipDir
 		}
-		if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+		if strings.HasSuffix(path, ".go") && (most > corpusBytes || !strings.HasSuffix(path, "_test.go")) {
 			paths = append(paths, path)
 		}
 		return nil

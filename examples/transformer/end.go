@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/watch"
 	"github.com/stheno-ml/stheno/train/watch/page"
 	"golang.org/x/term"
@@ -86,6 +88,9 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 		return nil
 	}
 	if author != nil {
+		if err := r.takeBest(end, author); err != nil {
+			return err
+		}
 		fmt.Println()
 		text, err := plainfile.CreateOwn(r.file("sample.txt"))
 		if err != nil {
@@ -102,6 +107,22 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 	r.sayLoss(end.BestLoss)
 	r.sayNext(end.Steps, author != nil)
 	return nil
+}
+
+// takeBest gives a model that was better before, on text that it had not seen, its weights of then.
+func (r *run) takeBest(end train.End, a *author) error {
+	if math.IsNaN(end.BestLoss) || end.BestStep == end.Done {
+		return nil
+	}
+	best, err := r.read((*checkpoint.Folder).Best, new(settings))
+	if errors.Is(err, checkpoint.ErrNone) || err == nil && best.Step != end.BestStep {
+		return nil // someone has removed it
+	}
+	if err != nil {
+		return err
+	}
+	say("\nValidation was best after step %d: the text is by the model as it was then.", best.Step)
+	return a.take(best)
 }
 
 // sayLoss says what a loss means.

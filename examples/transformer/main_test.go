@@ -95,6 +95,23 @@ func TestLearntTokenizer(t *testing.T) {
 	}
 }
 
+// A run whose validation has become worse writes by the best of its models, which -sample has too.
+func TestTextIsByTheBest(t *testing.T) {
+	t.Chdir(t.TempDir())
+	// What is held back is as likely as any other text to a model that has learnt nothing.
+	writeFile(t, "text.txt", strings.Repeat("hello world\n", 100)+strings.Repeat("dlrow olleh ", 11))
+	said := printed(t, func() error { return do(t, append(slices.Clip(small), "-steps", "60", "-decay-steps", "60")...) })
+	_, after, was := strings.Cut(said, "Validation was best after step ")
+	if !was {
+		t.Fatalf("validation was best at the end:\n%s", said)
+	}
+	step, _, _ := strings.Cut(after, ":")
+	again := printed(t, func() error { return do(t, "-sample", "", "-length", "40") })
+	if text := read(t, "runs/1/sample.txt"); text != again {
+		t.Errorf("after step %s it writes %q, the best %q", step, text, again)
+	}
+}
+
 // gpt2Files are the files of a small tokenizer of GPT-2's kind.
 func gpt2Files(t *testing.T) (vocab, merges string) {
 	t.Helper()
@@ -319,6 +336,9 @@ func TestGoSourceIsFound(t *testing.T) {
 	again, _, err := goSource(corpusBytes)
 	if err != nil || again != text {
 		t.Errorf("read again, it differs (%v)", err)
+	}
+	if large, _, err := goSource(32 << 20); err != nil || len(large) < 2*len(text) || len(large) > 32<<20 {
+		t.Errorf("there are %d bytes for a GPU (%v), want those of commands and tests too", len(large), err)
 	}
 	if module, err := goFiles(thisModule(), corpusBytes); err != nil || !strings.Contains(module, "func withoutLicence") {
 		t.Errorf("this module's source has %d bytes without this program in it: %v", len(module), err)

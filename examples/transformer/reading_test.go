@@ -11,6 +11,7 @@ import (
 )
 
 var reading = flag.Bool("reading", false, "train as the program does without flags, for a minute or more, and read what it writes")
+var asked = flag.String("asked", "", "with -reading: flags of that training")
 
 // scans tells whether a text consists of tokens of Go. Its last line may be cut off within one.
 func scans(text string) bool {
@@ -58,7 +59,7 @@ func TestWhatItWritesReadsAsGo(t *testing.T) {
 		t.Skip("it takes minutes; -reading runs it")
 	}
 	t.Chdir(t.TempDir())
-	if err := do(t); err != nil {
+	if err := do(t, strings.Fields(*asked)...); err != nil {
 		t.Fatal(err)
 	}
 	good := 0

@@ -273,10 +273,8 @@ func write(ctx context.Context, place *train.Place, s settings, o options, t tok
 	if err != nil {
 		return err
 	}
-	for _, w := range c.Weights {
-		if err := parameters.Set(w.Name, w.Value); err != nil {
-			return err
-		}
+	if err := setWeights(parameters, c); err != nil {
+		return err
 	}
 	if o.weights != "" {
 		if err := parameters.KeepWeights(computeTypes[o.weights]); err != nil {

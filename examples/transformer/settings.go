@@ -76,8 +76,11 @@ var presets = map[string]settings{
 	"speedrun": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, BPE: 1024, Steps: 800, Rate: 6e-3, Warmup: 100, Recipe: speedrun,
 		EvalEvery: 500, CheckpointEvery: 500},
 	// what an H100 learns in about a minute
-	"minute-gpu": {Layers: 12, Heads: 12, Dim: 768, Context: 512, Batch: 64, BPE: 4096, GoSource: 16 << 20, Steps: 1000, Rate: 2e-3, Warmup: 50,
-		Dropout: 0.1, Beta2: 0.95, Recipe: speedrun, Compute: "bfloat16", EvalEvery: 250, CheckpointEvery: 500},
+	"minute-gpu": {Layers: 12, Heads: 12, Dim: 768, Context: 512, Batch: 64, BPE: 4096, GoSource: 32 << 20, Steps: 800, Rate: 1.5e-3, Warmup: 50,
+		Beta2: 0.95, Recipe: speedrunByAdamW, Compute: "bfloat16", EvalEvery: 400, CheckpointEvery: 500},
+	// what a GPU learns of a few megabytes before it knows them by heart
+	"small-gpu": {Layers: 6, Heads: 6, Dim: 384, Context: 256, Batch: 64, BPE: 2048, GoSource: 32 << 20, Steps: 600, Rate: 3e-3, Warmup: 50,
+		Dropout: 0.2, Beta2: 0.95, Recipe: speedrunByAdamW, Compute: "bfloat16", EvalEvery: 100, CheckpointEvery: 500},
 	// what nanoGPT trains on a laptop: characters, for about a minute
 	"cpu": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, Steps: 1500, Rate: 1e-3, MinRate: 1e-4, Warmup: 100,
 		EvalEvery: 250, CheckpointEvery: 250},
@@ -164,8 +167,17 @@ func (s settings) parameters() float64 {
 	return 12*layers*dim*dim + (s.vocabulary()+float64(s.Context))*dim
 }
 
-// auto is the preset that is chosen where the run computes: onCPU or onGPU.
-const auto, onCPU, onGPU = "auto", "minute", "minute-gpu"
+// auto is the preset that is chosen by where the run computes, and on a GPU by how much text there
+// is: a large model knows little text by heart before it has learnt to write.
+const (
+	auto, onCPU, onGPU, onGPUOfLittle = "auto", "minute", "minute-gpu", "small-gpu"
+
+	littleText  = 12 << 20 // bytes; minute-gpu sees as many tokens as 70 MB have
+	leastForGPU = 400 << 10
+
+	// A small model reads little text so often at most, in at least so many steps.
+	timesRead, leastSteps, bytesOfToken = 10, 100, 3
+)
 
 // fitting are the settings for the place where the run computes, and what to say of them where auto
 // has chosen. What takes days there is refused.
@@ -188,12 +200,31 @@ func (s settings) choose(onDevice bool, o options) (settings, string, error) {
 	if !o.auto || o.resume {
 		return s, "", nil
 	}
-	chosen, why := onCPU, "there is no GPU"
-	if onDevice {
-		chosen, why = onGPU, "there is a GPU"
+	take := func(preset string) {
+		s = presets[preset].withDefaults()
+		o.explicit(&s)
 	}
-	s = presets[chosen].withDefaults()
-	o.explicit(&s)
+	if !onDevice {
+		take(onCPU)
+		s.complete(o.given)
+		return s, fmt.Sprintf("-preset auto is %s: there is no GPU.", onCPU), s.validate()
+	}
+	take(onGPU)
+	bytes, err := s.amount()
+	if err != nil {
+		return s, "", err
+	}
+	chosen, why := onGPU, "there is a GPU"
+	if bytes < littleText {
+		chosen, why = onGPUOfLittle, fmt.Sprintf("there is a GPU, and a large model would soon know %.1f MB of text by heart", float64(bytes)/1e6)
+	}
+	if bytes < leastForGPU {
+		chosen = onCPU
+	}
+	take(chosen)
+	if chosen == onGPUOfLittle && !o.given["steps"] {
+		s.Steps = min(s.Steps, max(leastSteps, timesRead*bytes/bytesOfToken/int(s.tokensOfStep())))
+	}
 	s.complete(o.given)
 	return s, fmt.Sprintf("-preset auto is %s: %s.", chosen, why), s.validate()
 }

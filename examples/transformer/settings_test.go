@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,32 +57,64 @@ func TestFlagsChangeThePreset(t *testing.T) {
 	}
 }
 
-// Where no preset is named the device decides, and flags still count.
+// Where no preset is named the device and the text decide, and flags still count.
 func TestAutoPreset(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, size := range map[string]int64{"little.txt": 100 << 10, "less.txt": 1 << 20, "some.txt": 3 << 20, "much.txt": 20 << 20, "some.bin": 2 << 20, "prepared/train-00000.bin": 8 << 20} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, name, "")
+		if err := os.Truncate(name, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const soon = "there is a GPU, and a large model would soon know "
 	for _, c := range []struct {
 		args     string
 		onDevice bool
 		preset   string
-		says     string
+		why      string
 		change   func(*settings)
 	}{
-		{"", false, onCPU, "-preset auto is minute: there is no GPU.", func(*settings) {}},
-		{"", true, onGPU, "-preset auto is minute-gpu: there is a GPU.", func(*settings) {}},
-		{"-preset auto -steps 20 -batch 3", true, onGPU, "-preset auto is minute-gpu: there is a GPU.", func(s *settings) { s.Steps, s.Batch, s.Warmup = 20, 3, 2 }},
-		{"-vocab v -merges m", true, onGPU, "-preset auto is minute-gpu: there is a GPU.", func(s *settings) { s.Vocab, s.Merges, s.BPE = "v", "m", 0 }},
+		{"", false, onCPU, "there is no GPU", func(*settings) {}},
+		{"-data much.txt", false, onCPU, "there is no GPU", func(s *settings) { s.Data = "much.txt" }},
+		{"-data much.txt", true, onGPU, "there is a GPU", func(s *settings) { s.Data = "much.txt" }},
+		{"-data some.txt", true, onGPUOfLittle, soon + "3.1 MB of text by heart", func(s *settings) { s.Data = "some.txt" }},
+		{"-data less.txt", true, onGPUOfLittle, soon + "1.0 MB of text by heart", func(s *settings) { s.Data, s.Steps = "less.txt", 213 }},
+		{"-data less.txt -steps 500", true, onGPUOfLittle, soon + "1.0 MB of text by heart", func(s *settings) { s.Data, s.Steps = "less.txt", 500 }},
+		{"-data little.txt", true, onCPU, soon + "0.1 MB of text by heart", func(s *settings) { s.Data = "little.txt" }},
+		{"-preset auto -data much.txt -steps 20 -batch 3", true, onGPU, "there is a GPU", func(s *settings) {
+			s.Data, s.Steps, s.Batch, s.Warmup = "much.txt", 20, 3, 2
+		}},
+		{"-data some.bin -vocab v -merges m", true, onGPUOfLittle, soon + "4.2 MB of text by heart", func(s *settings) {
+			s.Data, s.Vocab, s.Merges, s.BPE = "some.bin", "v", "m", 0
+		}},
+		{"-data prepared", true, onGPU, "there is a GPU", func(s *settings) { s.Data, s.BPE = "prepared", 0 }},
 		{"-preset tiny", true, "tiny", "", func(*settings) {}},
 	} {
 		want := presets[c.preset].withDefaults()
 		c.change(&want)
+		says := ""
+		if c.why != "" {
+			says = "-preset auto is " + c.preset + ": " + c.why + "."
+		}
 		s, o, err := parse(strings.Fields(c.args), io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, says, err := s.choose(c.onDevice, o); err != nil || s != want || says != c.says {
-			t.Errorf("%q: %+v, %q, %v, want %+v, %q", c.args, s, says, err, want, c.says)
+		if s, got, err := s.choose(c.onDevice, o); err != nil || s != want || got != says {
+			t.Errorf("%q: %+v, %q, %v, want %+v, %q", c.args, s, got, err, want, says)
 		}
 	}
-	s, o, err := parse([]string{"-layers", "5"}, io.Discard)
+	s, o, err := parse([]string{"-data", "missing.txt"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.choose(true, o); err == nil || !strings.Contains(err.Error(), "-data: ") || !strings.Contains(err.Error(), "missing.txt") {
+		t.Errorf("a text that is missing: %v", err)
+	}
+	s, o, err = parse([]string{"-layers", "5"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
