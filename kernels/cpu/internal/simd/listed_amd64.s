@@ -2495,7 +2495,7 @@ end1:
 	RET
 
 // func listedAddAVX512F32(heads int, n int, d int, a *float32, lda int, list *int64, x *float32, ldx int, b *float32, ldb int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·listedAddAVX512F32(SB), NOSPLIT, $0-80
 	MOVQ d+16(FP), AX
 	MOVQ a+24(FP), CX
@@ -2515,27 +2515,55 @@ columns4:
 	MOVQ x+48(FP), R10
 
 rows4x4:
-	CMPQ   R8, $0x04
-	JLT    end4x4
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x04
+	JLT        end4x4
+	VXORPS     Z0, Z0, Z0
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	VXORPS     Z4, Z4, Z4
+	VXORPS     Z5, Z5, Z5
+	VXORPS     Z6, Z6, Z6
+	VXORPS     Z7, Z7, Z7
+	VXORPS     Z8, Z8, Z8
+	VXORPS     Z9, Z9, Z9
+	VXORPS     Z10, Z10, Z10
+	VXORPS     Z11, Z11, Z11
+	VXORPS     Z12, Z12, Z12
+	VXORPS     Z13, Z13, Z13
+	VXORPS     Z14, Z14, Z14
+	VXORPS     Z15, Z15, Z15
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       8(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       16(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       24(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head4x4:
 	VMOVUPS      (R12), Z16
@@ -2569,7 +2597,6 @@ head4x4:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z0, Z0
 	VMOVUPS      Z0, (R11)
 	VADDPS       64(R11), Z1, Z1
@@ -2578,10 +2605,9 @@ head4x4:
 	VMOVUPS      Z2, 128(R11)
 	VADDPS       192(R11), Z3, Z3
 	VMOVUPS      Z3, 192(R11)
-	MOVQ         (R9), R11
+	MOVQ         8(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z4, Z4
 	VMOVUPS      Z4, (R11)
 	VADDPS       64(R11), Z5, Z5
@@ -2590,10 +2616,9 @@ head4x4:
 	VMOVUPS      Z6, 128(R11)
 	VADDPS       192(R11), Z7, Z7
 	VMOVUPS      Z7, 192(R11)
-	MOVQ         (R9), R11
+	MOVQ         16(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z8, Z8
 	VMOVUPS      Z8, (R11)
 	VADDPS       64(R11), Z9, Z9
@@ -2602,10 +2627,9 @@ head4x4:
 	VMOVUPS      Z10, 128(R11)
 	VADDPS       192(R11), Z11, Z11
 	VMOVUPS      Z11, 192(R11)
-	MOVQ         (R9), R11
+	MOVQ         24(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z12, Z12
 	VMOVUPS      Z12, (R11)
 	VADDPS       64(R11), Z13, Z13
@@ -2614,21 +2638,29 @@ head4x4:
 	VMOVUPS      Z14, 128(R11)
 	VADDPS       192(R11), Z15, Z15
 	VMOVUPS      Z15, 192(R11)
+	ADDQ         $0x20, R9
 	ADDQ         $0x10, R10
 	SUBQ         $0x04, R8
 	JMP          rows4x4
 
 end4x4:
 rows1x4:
-	CMPQ   R8, $0x01
-	JLT    end1x4
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x01
+	JLT        end1x4
+	VXORPS     Z0, Z0, Z0
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head1x4:
 	VMOVUPS      (R12), Z4
@@ -2647,7 +2679,6 @@ head1x4:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z0, Z0
 	VMOVUPS      Z0, (R11)
 	VADDPS       64(R11), Z1, Z1
@@ -2656,6 +2687,7 @@ head1x4:
 	VMOVUPS      Z2, 128(R11)
 	VADDPS       192(R11), Z3, Z3
 	VMOVUPS      Z3, 192(R11)
+	ADDQ         $0x08, R9
 	ADDQ         $0x04, R10
 	SUBQ         $0x01, R8
 	JMP          rows1x4
@@ -2675,15 +2707,31 @@ columns1:
 	MOVQ x+48(FP), R10
 
 rows4x1:
-	CMPQ   R8, $0x04
-	JLT    end4x1
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x04
+	JLT        end4x1
+	VXORPS     Z0, Z0, Z0
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       8(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       16(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       24(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head4x1:
 	VMOVUPS      (R12), Z4
@@ -2702,39 +2750,40 @@ head4x1:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z0, Z0
 	VMOVUPS      Z0, (R11)
-	MOVQ         (R9), R11
+	MOVQ         8(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z1, Z1
 	VMOVUPS      Z1, (R11)
-	MOVQ         (R9), R11
+	MOVQ         16(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z2, Z2
 	VMOVUPS      Z2, (R11)
-	MOVQ         (R9), R11
+	MOVQ         24(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z3, Z3
 	VMOVUPS      Z3, (R11)
+	ADDQ         $0x20, R9
 	ADDQ         $0x10, R10
 	SUBQ         $0x04, R8
 	JMP          rows4x1
 
 end4x1:
 rows1x1:
-	CMPQ   R8, $0x01
-	JLT    end1x1
-	VXORPS Z0, Z0, Z0
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x01
+	JLT        end1x1
+	VXORPS     Z0, Z0, Z0
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head1x1:
 	VMOVUPS      (R12), Z1
@@ -2747,9 +2796,9 @@ head1x1:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Z0, Z0
 	VMOVUPS      Z0, (R11)
+	ADDQ         $0x08, R9
 	ADDQ         $0x04, R10
 	SUBQ         $0x01, R8
 	JMP          rows1x1
@@ -2765,7 +2814,7 @@ end1:
 	RET
 
 // func listedAddAVX512F64(heads int, n int, d int, a *float64, lda int, list *int64, x *float64, ldx int, b *float64, ldb int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·listedAddAVX512F64(SB), NOSPLIT, $0-80
 	MOVQ d+16(FP), AX
 	MOVQ a+24(FP), CX
@@ -2785,27 +2834,55 @@ columns4:
 	MOVQ x+48(FP), R10
 
 rows4x4:
-	CMPQ   R8, $0x04
-	JLT    end4x4
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x04
+	JLT        end4x4
+	VXORPS     Z0, Z0, Z0
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	VXORPS     Z4, Z4, Z4
+	VXORPS     Z5, Z5, Z5
+	VXORPS     Z6, Z6, Z6
+	VXORPS     Z7, Z7, Z7
+	VXORPS     Z8, Z8, Z8
+	VXORPS     Z9, Z9, Z9
+	VXORPS     Z10, Z10, Z10
+	VXORPS     Z11, Z11, Z11
+	VXORPS     Z12, Z12, Z12
+	VXORPS     Z13, Z13, Z13
+	VXORPS     Z14, Z14, Z14
+	VXORPS     Z15, Z15, Z15
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       8(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       16(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       24(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head4x4:
 	VMOVUPS      (R12), Z16
@@ -2839,7 +2916,6 @@ head4x4:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z0, Z0
 	VMOVUPS      Z0, (R11)
 	VADDPD       64(R11), Z1, Z1
@@ -2848,10 +2924,9 @@ head4x4:
 	VMOVUPS      Z2, 128(R11)
 	VADDPD       192(R11), Z3, Z3
 	VMOVUPS      Z3, 192(R11)
-	MOVQ         (R9), R11
+	MOVQ         8(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z4, Z4
 	VMOVUPS      Z4, (R11)
 	VADDPD       64(R11), Z5, Z5
@@ -2860,10 +2935,9 @@ head4x4:
 	VMOVUPS      Z6, 128(R11)
 	VADDPD       192(R11), Z7, Z7
 	VMOVUPS      Z7, 192(R11)
-	MOVQ         (R9), R11
+	MOVQ         16(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z8, Z8
 	VMOVUPS      Z8, (R11)
 	VADDPD       64(R11), Z9, Z9
@@ -2872,10 +2946,9 @@ head4x4:
 	VMOVUPS      Z10, 128(R11)
 	VADDPD       192(R11), Z11, Z11
 	VMOVUPS      Z11, 192(R11)
-	MOVQ         (R9), R11
+	MOVQ         24(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z12, Z12
 	VMOVUPS      Z12, (R11)
 	VADDPD       64(R11), Z13, Z13
@@ -2884,21 +2957,29 @@ head4x4:
 	VMOVUPS      Z14, 128(R11)
 	VADDPD       192(R11), Z15, Z15
 	VMOVUPS      Z15, 192(R11)
+	ADDQ         $0x20, R9
 	ADDQ         $0x20, R10
 	SUBQ         $0x04, R8
 	JMP          rows4x4
 
 end4x4:
 rows1x4:
-	CMPQ   R8, $0x01
-	JLT    end1x4
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x01
+	JLT        end1x4
+	VXORPS     Z0, Z0, Z0
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head1x4:
 	VMOVUPS      (R12), Z4
@@ -2917,7 +2998,6 @@ head1x4:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z0, Z0
 	VMOVUPS      Z0, (R11)
 	VADDPD       64(R11), Z1, Z1
@@ -2926,6 +3006,7 @@ head1x4:
 	VMOVUPS      Z2, 128(R11)
 	VADDPD       192(R11), Z3, Z3
 	VMOVUPS      Z3, 192(R11)
+	ADDQ         $0x08, R9
 	ADDQ         $0x08, R10
 	SUBQ         $0x01, R8
 	JMP          rows1x4
@@ -2945,15 +3026,31 @@ columns1:
 	MOVQ x+48(FP), R10
 
 rows4x1:
-	CMPQ   R8, $0x04
-	JLT    end4x1
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x04
+	JLT        end4x1
+	VXORPS     Z0, Z0, Z0
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       8(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       16(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       24(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head4x1:
 	VMOVUPS      (R12), Z4
@@ -2972,39 +3069,40 @@ head4x1:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z0, Z0
 	VMOVUPS      Z0, (R11)
-	MOVQ         (R9), R11
+	MOVQ         8(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z1, Z1
 	VMOVUPS      Z1, (R11)
-	MOVQ         (R9), R11
+	MOVQ         16(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z2, Z2
 	VMOVUPS      Z2, (R11)
-	MOVQ         (R9), R11
+	MOVQ         24(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z3, Z3
 	VMOVUPS      Z3, (R11)
+	ADDQ         $0x20, R9
 	ADDQ         $0x20, R10
 	SUBQ         $0x04, R8
 	JMP          rows4x1
 
 end4x1:
 rows1x1:
-	CMPQ   R8, $0x01
-	JLT    end1x1
-	VXORPS Z0, Z0, Z0
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x01
+	JLT        end1x1
+	VXORPS     Z0, Z0, Z0
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head1x1:
 	VMOVUPS      (R12), Z1
@@ -3017,9 +3115,9 @@ head1x1:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Z0, Z0
 	VMOVUPS      Z0, (R11)
+	ADDQ         $0x08, R9
 	ADDQ         $0x08, R10
 	SUBQ         $0x01, R8
 	JMP          rows1x1
@@ -3035,7 +3133,7 @@ end1:
 	RET
 
 // func listedAddAVX2F32(heads int, n int, d int, a *float32, lda int, list *int64, x *float32, ldx int, b *float32, ldb int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·listedAddAVX2F32(SB), NOSPLIT, $0-80
 	MOVQ d+16(FP), AX
 	MOVQ a+24(FP), CX
@@ -3055,19 +3153,35 @@ columns2:
 	MOVQ x+48(FP), R10
 
 rows4x2:
-	CMPQ   R8, $0x04
-	JLT    end4x2
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x04
+	JLT        end4x2
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       8(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       16(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       24(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head4x2:
 	VMOVUPS      (R12), Y8
@@ -3091,48 +3205,49 @@ head4x2:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y0, Y0
 	VMOVUPS      Y0, (R11)
 	VADDPS       32(R11), Y1, Y1
 	VMOVUPS      Y1, 32(R11)
-	MOVQ         (R9), R11
+	MOVQ         8(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y2, Y2
 	VMOVUPS      Y2, (R11)
 	VADDPS       32(R11), Y3, Y3
 	VMOVUPS      Y3, 32(R11)
-	MOVQ         (R9), R11
+	MOVQ         16(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y4, Y4
 	VMOVUPS      Y4, (R11)
 	VADDPS       32(R11), Y5, Y5
 	VMOVUPS      Y5, 32(R11)
-	MOVQ         (R9), R11
+	MOVQ         24(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y6, Y6
 	VMOVUPS      Y6, (R11)
 	VADDPS       32(R11), Y7, Y7
 	VMOVUPS      Y7, 32(R11)
+	ADDQ         $0x20, R9
 	ADDQ         $0x10, R10
 	SUBQ         $0x04, R8
 	JMP          rows4x2
 
 end4x2:
 rows1x2:
-	CMPQ   R8, $0x01
-	JLT    end1x2
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x01
+	JLT        end1x2
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head1x2:
 	VMOVUPS      (R12), Y2
@@ -3147,11 +3262,11 @@ head1x2:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y0, Y0
 	VMOVUPS      Y0, (R11)
 	VADDPS       32(R11), Y1, Y1
 	VMOVUPS      Y1, 32(R11)
+	ADDQ         $0x08, R9
 	ADDQ         $0x04, R10
 	SUBQ         $0x01, R8
 	JMP          rows1x2
@@ -3171,15 +3286,31 @@ columns1:
 	MOVQ x+48(FP), R10
 
 rows4x1:
-	CMPQ   R8, $0x04
-	JLT    end4x1
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x04
+	JLT        end4x1
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       8(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       16(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       24(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head4x1:
 	VMOVUPS      (R12), Y4
@@ -3198,39 +3329,40 @@ head4x1:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y0, Y0
 	VMOVUPS      Y0, (R11)
-	MOVQ         (R9), R11
+	MOVQ         8(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y1, Y1
 	VMOVUPS      Y1, (R11)
-	MOVQ         (R9), R11
+	MOVQ         16(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y2, Y2
 	VMOVUPS      Y2, (R11)
-	MOVQ         (R9), R11
+	MOVQ         24(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y3, Y3
 	VMOVUPS      Y3, (R11)
+	ADDQ         $0x20, R9
 	ADDQ         $0x10, R10
 	SUBQ         $0x04, R8
 	JMP          rows4x1
 
 end4x1:
 rows1x1:
-	CMPQ   R8, $0x01
-	JLT    end1x1
-	VXORPS Y0, Y0, Y0
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x01
+	JLT        end1x1
+	VXORPS     Y0, Y0, Y0
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head1x1:
 	VMOVUPS      (R12), Y1
@@ -3243,9 +3375,9 @@ head1x1:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPS       (R11), Y0, Y0
 	VMOVUPS      Y0, (R11)
+	ADDQ         $0x08, R9
 	ADDQ         $0x04, R10
 	SUBQ         $0x01, R8
 	JMP          rows1x1
@@ -3261,7 +3393,7 @@ end1:
 	RET
 
 // func listedAddAVX2F64(heads int, n int, d int, a *float64, lda int, list *int64, x *float64, ldx int, b *float64, ldb int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·listedAddAVX2F64(SB), NOSPLIT, $0-80
 	MOVQ d+16(FP), AX
 	MOVQ a+24(FP), CX
@@ -3281,19 +3413,35 @@ columns2:
 	MOVQ x+48(FP), R10
 
 rows4x2:
-	CMPQ   R8, $0x04
-	JLT    end4x2
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x04
+	JLT        end4x2
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       8(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       16(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       24(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head4x2:
 	VMOVUPS      (R12), Y8
@@ -3317,48 +3465,49 @@ head4x2:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y0, Y0
 	VMOVUPS      Y0, (R11)
 	VADDPD       32(R11), Y1, Y1
 	VMOVUPS      Y1, 32(R11)
-	MOVQ         (R9), R11
+	MOVQ         8(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y2, Y2
 	VMOVUPS      Y2, (R11)
 	VADDPD       32(R11), Y3, Y3
 	VMOVUPS      Y3, 32(R11)
-	MOVQ         (R9), R11
+	MOVQ         16(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y4, Y4
 	VMOVUPS      Y4, (R11)
 	VADDPD       32(R11), Y5, Y5
 	VMOVUPS      Y5, 32(R11)
-	MOVQ         (R9), R11
+	MOVQ         24(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y6, Y6
 	VMOVUPS      Y6, (R11)
 	VADDPD       32(R11), Y7, Y7
 	VMOVUPS      Y7, 32(R11)
+	ADDQ         $0x20, R9
 	ADDQ         $0x20, R10
 	SUBQ         $0x04, R8
 	JMP          rows4x2
 
 end4x2:
 rows1x2:
-	CMPQ   R8, $0x01
-	JLT    end1x2
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x01
+	JLT        end1x2
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head1x2:
 	VMOVUPS      (R12), Y2
@@ -3373,11 +3522,11 @@ head1x2:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y0, Y0
 	VMOVUPS      Y0, (R11)
 	VADDPD       32(R11), Y1, Y1
 	VMOVUPS      Y1, 32(R11)
+	ADDQ         $0x08, R9
 	ADDQ         $0x08, R10
 	SUBQ         $0x01, R8
 	JMP          rows1x2
@@ -3397,15 +3546,31 @@ columns1:
 	MOVQ x+48(FP), R10
 
 rows4x1:
-	CMPQ   R8, $0x04
-	JLT    end4x1
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x04
+	JLT        end4x1
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       8(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       16(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       24(R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head4x1:
 	VMOVUPS      (R12), Y4
@@ -3424,39 +3589,40 @@ head4x1:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y0, Y0
 	VMOVUPS      Y0, (R11)
-	MOVQ         (R9), R11
+	MOVQ         8(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y1, Y1
 	VMOVUPS      Y1, (R11)
-	MOVQ         (R9), R11
+	MOVQ         16(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y2, Y2
 	VMOVUPS      Y2, (R11)
-	MOVQ         (R9), R11
+	MOVQ         24(R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y3, Y3
 	VMOVUPS      Y3, (R11)
+	ADDQ         $0x20, R9
 	ADDQ         $0x20, R10
 	SUBQ         $0x04, R8
 	JMP          rows4x1
 
 end4x1:
 rows1x1:
-	CMPQ   R8, $0x01
-	JLT    end1x1
-	VXORPS Y0, Y0, Y0
-	MOVQ   heads+0(FP), R13
-	MOVQ   R10, R11
-	MOVQ   BX, R12
+	CMPQ       R8, $0x01
+	JLT        end1x1
+	VXORPS     Y0, Y0, Y0
+	MOVQ       (R9), R11
+	IMULQ      DX, R11
+	ADDQ       CX, R11
+	PREFETCHT0 (R11)
+	MOVQ       heads+0(FP), R13
+	MOVQ       R10, R11
+	MOVQ       BX, R12
 
 head1x1:
 	VMOVUPS      (R12), Y1
@@ -3469,9 +3635,9 @@ head1x1:
 	MOVQ         (R9), R11
 	IMULQ        DX, R11
 	ADDQ         CX, R11
-	ADDQ         $0x08, R9
 	VADDPD       (R11), Y0, Y0
 	VMOVUPS      Y0, (R11)
+	ADDQ         $0x08, R9
 	ADDQ         $0x08, R10
 	SUBQ         $0x01, R8
 	JMP          rows1x1

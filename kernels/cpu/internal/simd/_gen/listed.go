@@ -18,9 +18,9 @@ func fourth(stride reg.GPVirtual) func(at reg.Register, row int) Mem {
 	}
 }
 
-// listedRow is the row of a that the next number of a list says.
-func listedRow(list, a, lda, to reg.GPVirtual) {
-	MOVQ(Mem{Base: list}, to)
+// listedRow is the row of a that a number of a list says, so many behind the next.
+func listedRow(list, a, lda, to reg.GPVirtual, behind int) {
+	MOVQ(Mem{Base: list, Disp: 8 * behind}, to)
 	IMULQ(lda, to)
 	ADDQ(a, to)
 }
@@ -81,7 +81,7 @@ func listedDots4(t target) {
 	rowsOfB, rowsOfOut := fourth(t.stride("ldb")), fourth(t.stride("ldo"))
 	Label("row")
 	at, x, left := GP64(), GP64(), integer("d")
-	listedRow(list, a, lda, at)
+	listedRow(list, a, lda, at, 0)
 	MOVQ(b, x)
 	var sums [4]reg.VecVirtual
 	var to [4]Mem
@@ -222,7 +222,7 @@ func listedDots1(t target) {
 		at, sums := make([]reg.GPVirtual, height), make([]reg.VecVirtual, height)
 		for i := range at {
 			at[i], sums[i] = GP64(), t.zeros()
-			listedRow(list, a, lda, at[i])
+			listedRow(list, a, lda, at[i], 0)
 			ADDQ(Imm(8), list)
 		}
 		i := GP64()
@@ -286,7 +286,7 @@ func listedCombine(heads int) func(t target) {
 			}
 			n, list, x, at := integer("n"), integer("list"), integer("x"), GP64()
 			Label(label("row"))
-			listedRow(list, a, lda, at)
+			listedRow(list, a, lda, at, 0)
 			y := make([]Op, vectors)
 			for v := range y {
 				if y[v] = (Mem{Base: at, Disp: v * t.bytes()}); heads > 1 {
@@ -345,6 +345,13 @@ func listedAdd(t target) {
 					sums[r] = append(sums[r], t.zeros())
 				}
 			}
+			for r := range rows { // what is added to comes while sums are under way
+				at := GP64()
+				listedRow(list, a, lda, at, r)
+				for line := 0; line < vectors*t.bytes(); line += 64 {
+					PREFETCHT0(Mem{Base: at, Disp: line})
+				}
+			}
 			weight, from, heads := GP64(), GP64(), integer("heads")
 			MOVQ(x, weight)
 			MOVQ(b, from)
@@ -366,14 +373,14 @@ func listedAdd(t target) {
 			JNZ(LabelRef(label("head")))
 			for r := range sums {
 				at := GP64()
-				listedRow(list, a, lda, at)
-				ADDQ(Imm(8), list)
+				listedRow(list, a, lda, at, r)
 				for v, sum := range sums[r] {
 					m := Mem{Base: at, Disp: v * t.bytes()}
 					t.add(m, sum, sum)
 					t.store(sum, m)
 				}
 			}
+			ADDQ(Imm(uint64(8*rows)), list)
 			ADDQ(Imm(uint64(rows*t.size())), x)
 			SUBQ(Imm(uint64(rows)), n)
 			JMP(LabelRef(label("rows")))
