@@ -48,6 +48,7 @@ type hfFolder struct {
 	added  []hfAddedJSON              // tokens beside the vocabulary, by their ids
 	named  map[string]hfAddedJSON     // special tokens by their names, such as bos_token
 	extra  []hfAddedJSON              // further added tokens, with the vocabulary's ids or the next
+	asItIs bool                       // whatever the class, a SentencePiece model is made as of none
 	// plainSpecial is set where special tokens with names leave the white space beside them alone.
 	plainSpecial bool
 	around       *hfTemplate // takes the place of the file's template, nil for none
@@ -80,6 +81,7 @@ func openFolder(path string) (*HuggingFace, error) {
 		if model.Type == "qwen2" {
 			f.class = hfModelClasses[model.Type] // its folders often name other classes
 		}
+		f.asItIs = hfModelClasses[model.Type] == asItIs
 		if file, err = f.older(); err != nil {
 			return nil, err
 		}

@@ -1,9 +1,14 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // sentencePieceFiles are the names that a SentencePiece model has in a folder, by the class that
@@ -26,6 +31,9 @@ type spmBuild struct {
 
 // sentencePiece makes a tokenizer.json of a SentencePiece model, as the class does.
 func (f *hfFolder) sentencePiece(content []byte) (map[string]json.RawMessage, error) {
+	if f.asItIs {
+		f.class = ""
+	}
 	build, found := spmModels[f.class]
 	plain := f.class == "" || f.class == "TokenizersBackend" || f.class == "PreTrainedTokenizer"
 	if !found && !plain {
@@ -188,7 +196,7 @@ func (b *spmBuild) albertPieces() error {
 	return nil
 }
 
-// plain is for folders that name no class.
+// plain is for folders that name no class. It follows the settings of the model itself.
 func (b *spmBuild) plain() error {
 	tokens := map[string]string{"unk_token": b.unknown.text}
 	if b.begin.id >= 0 {
@@ -198,19 +206,109 @@ func (b *spmBuild) plain() error {
 		tokens["eos_token"] = b.end.text
 	}
 	b.setDefaults(tokens)
+	b.rename()
+	var whole []string // pieces that are never joined or cut
+	for _, piece := range b.pieces {
+		if piece.kind == spUserDefined {
+			whole = append(whole, piece.text)
+		}
+	}
+	b.extra = slices.DeleteFunc(b.extra, func(a hfAddedJSON) bool { return !a.Special })
 	if b.kind == spBPE {
-		if err := b.bpe(); err != nil {
+		if err := b.ranked(); err != nil {
 			return err
 		}
 		b.model["type"], b.model["fuse_unk"], b.model["unk_token"] = "BPE", true, b.unknown.text
+		b.model["ignore_merges"] = len(whole) > 0
 	} else {
 		b.model["type"], b.model["vocab"], b.model["unk_id"] = "Unigram", b.scores(0), b.unknown.id
 	}
 	b.model["byte_fallback"] = b.byteFallback
-	b.steps["normalizer"] = normalizers(append(b.precompiled(), replace(" ", "▁"))...)
-	b.steps["decoder"] = hfObject{"type": "Sequence", "decoders": []any{replace("▁", " ")}}
-	if b.byteFallback {
-		b.steps["decoder"] = bytesDecoder()
-	}
+	b.plainSteps(whole)
 	return nil
+}
+
+// rename gives pieces the names that added_tokens_decoder has for their ids, unless another piece
+// keeps that name.
+func (b *spmBuild) rename() {
+	names, kept := map[int]string{}, map[string]bool{}
+	for _, a := range b.added {
+		names[a.ID] = a.Content
+	}
+	for id, piece := range b.pieces {
+		if _, renamed := names[id]; !renamed {
+			kept[piece.text] = true
+		}
+	}
+	for id := range b.pieces {
+		if name := names[id]; name != "" && !kept[name] {
+			b.pieces[id].text = name
+		}
+	}
+	for i := range b.added {
+		if b.dummyPrefix && !isNull(b.fields["added_tokens_decoder"]) {
+			b.added[i].Normalized = false
+		}
+	}
+}
+
+// ranked makes a model of merges, of normal pieces alone, the best first.
+func (b *spmBuild) ranked() error {
+	vocab, normal := make(map[string]int, len(b.pieces)), map[string]int{}
+	var tokens []string
+	for id, piece := range b.pieces {
+		vocab[piece.text] = id
+		if piece.kind == spNormal {
+			normal[piece.text] = id
+			tokens = append(tokens, piece.text)
+		}
+	}
+	slices.SortStableFunc(tokens, func(x, y string) int {
+		return cmp.Compare(b.pieces[normal[y]].score, b.pieces[normal[x]].score)
+	})
+	merges, err := mergesOf(tokens, normal)
+	b.model["vocab"], b.model["merges"] = vocab, merges
+	return err
+}
+
+// plainSteps sets all but the model, with pieces that stay whole.
+func (b *spmBuild) plainSteps(whole []string) {
+	list := b.precompiled()
+	if b.trimSpaces {
+		list = append(list, replaceAll(`\A +| +\z`, ""), replaceAll(" {2,}", " "))
+	}
+	list = append(list, replace(" ", "▁"))
+	scheme := "first"
+	if b.bool("legacy", true) {
+		scheme = "always"
+	}
+	var split []any
+	decoders := []any{replace("▁", " ")}
+	if b.byteFallback {
+		decoders = append(decoders, hfObject{"type": "ByteFallback"})
+	}
+	switch {
+	case b.dummyPrefix:
+		if scheme == "always" {
+			list = append(list, replaceAll(`\A▁`, "▁▁"))
+		}
+		split = append(split, metaspace(scheme, false))
+		decoders = append(decoders, hfObject{"type": "Fuse"}, strip(1, 0))
+	case b.byteFallback:
+		decoders = append(decoders, hfObject{"type": "Fuse"})
+	}
+	if len(whole) > 0 {
+		slices.SortStableFunc(whole, func(x, y string) int {
+			return utf8.RuneCountInString(y) - utf8.RuneCountInString(x)
+		})
+		for i, piece := range whole {
+			whole[i] = regexp.QuoteMeta(piece)
+		}
+		split = append(split, splitBy("Regex", strings.Join(whole, "|"), "Isolated", false))
+	}
+	b.steps["normalizer"] = normalizers(list...)
+	if len(split) > 0 {
+		b.steps["pre_tokenizer"] = preTokenizers(split...)
+	}
+	b.steps["decoder"] = hfObject{"type": "Sequence", "decoders": decoders}
 }
