@@ -119,8 +119,8 @@
 //     cannot be missed: without it the others end after Timeout.
 //
 // With ShardState or ShardWeights no rank has the whole: the training then goes back to the newest
-// checkpoint, and says so. On GPUs the loss that is told of the last step before a rank was lost
-// may be the mean over one rank's batches, since the lost rank's is not known.
+// checkpoint, and says so. On GPUs the losses that are told of the last two steps before a rank was
+// lost may be the means over one rank's batches, since the lost rank's are not known.
 //
 // A rank that fails with an error gives up, and ends all. Where a rank's data end, all stop before
 // the same step and leave a checkpoint of it.

