@@ -42,6 +42,12 @@ var llama1B = training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}
 	Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
 }}
 
+// layersOf8B is four layers of Llama 3's smallest model, with few words.
+var layersOf8B = training{rows: 4, model: nn.GPTConfig{Vocab: 1024, Context: 4096}, compute: ops.BFloat16, llama: &nn.LlamaConfig{
+	Vocab: 1024, Context: 4096, Layers: 4, Heads: 32, KVHeads: 8, Dim: 4096, Hidden: 14336,
+	Block: func(_ int, b *nn.BlockConfig) { b.Init, b.ProjInit = cheap, cheap },
+}}
+
 // inFloat8 is a training whose blocks multiply in 8 bits.
 func inFloat8(c training) training {
 	c.precision = kernels.PrecisionFloat8
@@ -126,6 +132,8 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
 		{"Llama-1B", llama1B},
 		{"Llama-1B-fp8", inFloat8(llama1B)},
+		{"Llama-8B-layers", layersOf8B},
+		{"Llama-8B-layers-fp8", inFloat8(layersOf8B)},
 		{"Llama-1B-LoRA", loraOfLlama1B()},
 		{"Llama-1B-QLoRA", qloraOfLlama1B()},
 		{"Llama-8B-LoRA-2k", loraOfLlama8B(1, 2048, ops.BFloat16)},

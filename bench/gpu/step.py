@@ -5,7 +5,8 @@
                                -exchange, and prints how far its losses are from ours
 
 A step is forward, backward, clipping at 1 and AdamW. Times are medians over steps between two events, with autocast to bfloat16, fused
-AdamW and torch.compile; --graphs records the compiled parts in CUDA graphs, and --eager compiles nothing.
+AdamW and torch.compile; --graphs records the compiled parts in CUDA graphs, and --eager compiles nothing. With --fp8 the linear layers
+of blocks multiply in 8 bits: e4m3, a scale for each row of A and column of B, by torch._scaled_mm with fast sums.
 """
 import argparse, json, os, statistics
 import torch
@@ -16,23 +17,57 @@ MODELS = {  # layers, heads, key heads, width, hidden, vocabulary, length, batch
     "GPT2-124M": (12, 12, 12, 768, 3072, 50304, 1024, 32, 0.0),
     "GPT2-350M": (24, 16, 16, 1024, 4096, 50304, 1024, 16, 0.0),
     "Llama-1B": (22, 32, 4, 2048, 5632, 32000, 2048, 4, 0.0),
+    "Llama-8B-layers": (4, 32, 8, 4096, 14336, 1024, 4096, 4, 0.0),
     "Llama-8B": (32, 32, 8, 4096, 14336, 128256, 4096, 1, 0.0),
     "characters": (6, 6, 6, 384, 1536, 65, 256, 64, 0.2),
     "GPT2-tiny": (2, 4, 4, 64, 256, 256, 64, 2, 0.0),
 }
 
 
+def scaled(x, depth):
+    """e4m3 of a matrix whose sides, across an axis, are scaled each, and the inverse of the scales."""
+    most = x.abs().amax(depth, keepdim=True).float().clamp(min=1e-12)
+    return (x * (448.0 / most)).to(torch.float8_e4m3fn), most / 448.0
+
+
+def product(a, b):
+    """a @ b.T of two matrices of one depth, which lies along their rows."""
+    (x, of_rows), (y, of_columns) = scaled(a, 1), scaled(b, 1)
+    return torch._scaled_mm(x.contiguous(), y.contiguous().t(), of_rows, of_columns.t(), out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+class Float8Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        x, w = x.to(torch.bfloat16), weight.to(torch.bfloat16)
+        ctx.save_for_backward(x, w)
+        return product(x, w)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = ctx.saved_tensors
+        return product(dy, w.t()), product(dy.t(), x.t()).float()
+
+
+class Float8Linear(nn.Linear):
+    def forward(self, x):
+        y = Float8Product.apply(x.flatten(0, -2), self.weight).unflatten(0, x.shape[:-1])
+        return y if self.bias is None else y + self.bias.to(y.dtype)
+
+
 class Block(nn.Module):
+    linear = nn.Linear
+
     def __init__(self, name, heads, key_heads, width, hidden, dropout):
         super().__init__()
         self.llama, self.heads, self.key_heads, self.size, self.dropout = name.startswith("Llama"), heads, key_heads, width // heads, dropout
         bias = name.startswith("GPT2")
         norm = (lambda: nn.RMSNorm(width, eps=1e-5)) if self.llama else (lambda: nn.LayerNorm(width, bias=bias))
         self.norm1, self.norm2 = norm(), norm()
-        self.qkv = nn.Linear(width, (heads + 2 * key_heads) * self.size, bias=bias)
-        self.proj = nn.Linear(width, width, bias=bias)
-        self.up = nn.Linear(width, (2 if self.llama else 1) * hidden, bias=bias)
-        self.down = nn.Linear(hidden, width, bias=bias)
+        self.qkv = self.linear(width, (heads + 2 * key_heads) * self.size, bias=bias)
+        self.proj = self.linear(width, width, bias=bias)
+        self.up = self.linear(width, (2 if self.llama else 1) * hidden, bias=bias)
+        self.down = self.linear(hidden, width, bias=bias)
         self.gelu = nn.GELU(approximate="tanh" if bias else "none")
 
     def attend(self, x, turn):
@@ -92,7 +127,7 @@ class Model(nn.Module):
         return F.cross_entropy(self.head(self.norm(h)).flatten(0, 1), y.flatten())
 
 
-def measure(name, how):
+def measure(name, how, layers):
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(0)
     vocabulary, length, batch = MODELS[name][5:8]
@@ -120,7 +155,7 @@ def measure(name, how):
     events[-1].record()
     torch.cuda.synchronize()
     ms = statistics.median(a.elapsed_time(b) for a, b in zip(events, events[1:]))
-    print(f"PyTorch {torch.__version__} {name} {how}: {ms:.2f} ms/step {batch * length / ms * 1e3:.0f} tokens/s "
+    print(f"PyTorch {torch.__version__} {name} {how}{layers}: {ms:.2f} ms/step {batch * length / ms * 1e3:.0f} tokens/s "
           f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB-peak", flush=True)
 
 
@@ -158,9 +193,12 @@ if __name__ == "__main__":
     arguments.add_argument("names", nargs="+")
     arguments.add_argument("--graphs", action="store_true")
     arguments.add_argument("--eager", action="store_true")
+    arguments.add_argument("--fp8", action="store_true")
     options = arguments.parse_args()
+    if options.fp8:
+        Block.linear = Float8Linear
     for name in options.names:
         if options.what == "losses":
             losses(name)
         else:
-            measure(name, "graphs" if options.graphs else "eager" if options.eager else "compiled")
+            measure(name, "graphs" if options.graphs else "eager" if options.eager else "compiled", ", 8 bits" if options.fp8 else "")
