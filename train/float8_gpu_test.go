@@ -24,7 +24,7 @@ var (
 )
 
 // A GPT of characters learns in 8 bits what it learns in bfloat16, for several draws of batches:
-// 2,000 steps, with text that neither has seen. A seed takes 15 s of an H200.
+// 2,000 steps, and text that neither has seen.
 func TestTextInFloat8(t *testing.T) {
 	if *text == "" {
 		t.Skip("needs a -text to train on")

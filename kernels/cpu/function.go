@@ -86,7 +86,7 @@ func applyFunctionBackward[T kernels.Float](b *Backend, f kernels.Function, x, d
 	}, x, dy, dx)
 }
 
-// eachBuffered goes through n elements in pieces, with memory for as many beside.
+// eachBuffered calls do for n elements in pieces. The buffer has room for a piece.
 func eachBuffered[T kernels.Float](n int, do func(n, from int, buffer *T)) {
 	var buffer [512]T
 	for from := 0; from < n; from += len(buffer) {

@@ -214,7 +214,7 @@ func assemble(list []Piece) (*tensor.Dense, error) {
 func writeSummed(d filesystem, path string, write func(io.Writer) error) (string, error) {
 	sum := sha256.New()
 	err := writeFile(d, path, func(w io.Writer) error {
-		s := summing{to: w, pieces: make(chan []byte), summed: make(chan struct{})}
+		s := summing{to: w, pieces: make(chan []byte), summed: make(chan struct{}, 1)}
 		defer close(s.pieces)
 		go func() {
 			for p := range s.pieces {

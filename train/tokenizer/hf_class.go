@@ -118,8 +118,8 @@ func bracketTokens(unk, pad string) map[string]string {
 	}
 }
 
-// asItIs is the class of models whose tokenizer.json is read as it is, whatever class the folder
-// names.
+// asItIs is a class whose tokenizer.json is read as it is. Models of hfModelClasses that have it
+// keep it, even if their folder names another.
 const asItIs = "TokenizersBackend"
 
 // hfModelClasses are transformers' classes by model_type.
