@@ -82,7 +82,7 @@ var otherNames = map[string]string{
 	"num-train-epochs": "epochs", "max-length": "context", "max-seq-length": "context", "seq-len": "context", "lora-r": "rank", "r": "rank",
 	"lora-alpha": "alpha", "lora-dropout": "dropout", "target-modules": "targets", "output-dir": "out", "output": "out",
 	"model-name-or-path": "model", "model-name": "model", "dataset": "data", "train-file": "data", "file": "data", "prompt": "sample",
-	"dtype": "compute", "gpu": "device", "continue": "resume", "quantization": "weights",
+	"dtype": "compute", "gpu": "device", "continue": "resume", "quantization": "weights", "load-in-4bit": "weights", "load-in-8bit": "weights",
 }
 
 // computeTypes are the types by their names.
