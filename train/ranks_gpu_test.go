@@ -539,7 +539,7 @@ func benchmarkRanks(b *testing.B, model string) {
 	steps := 60
 	switch {
 	case what.only == "sequences":
-		steps = 3
+		steps = 2
 	case what.llama != nil:
 		steps = 16
 	}
