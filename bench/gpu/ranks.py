@@ -45,7 +45,8 @@ def prepared(name, how, device):
     """What runs a model, the model, and its optimiser."""
     torch.manual_seed(0)
     torch._dynamo.reset()
-    model = Model(name).to(device)
+    with torch.device(device):  # of billions of parameters the host would make for minutes
+        model = Model(name)
     if how.startswith("weights"):
         model = run = sharded(model, group_of(how), device)
     elif how == "alone":
