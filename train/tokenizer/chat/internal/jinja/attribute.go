@@ -55,12 +55,23 @@ var changing = map[string]string{
 	"list": " append clear pop reverse insert sort extend remove ",
 }
 
+// ofUndefined are the attributes that what is undefined has, where all others fail.
+const ofUndefined = " __add__ __aiter__ __bool__ __call__ __class__ __complex__ __delattr__ __dir__ __div__ __doc__ " +
+	"__eq__ __float__ __floordiv__ __format__ __ge__ __getattr__ __getattribute__ __getitem__ __getstate__ __gt__ " +
+	"__hash__ __init__ __init_subclass__ __int__ __iter__ __le__ __len__ __lt__ __mod__ __module__ __mul__ __ne__ " +
+	"__neg__ __new__ __pos__ __pow__ __radd__ __rdiv__ __reduce__ __reduce_ex__ __repr__ __rfloordiv__ __rmod__ " +
+	"__rmul__ __rpow__ __rsub__ __rtruediv__ __setattr__ __sizeof__ __slots__ __str__ __sub__ __subclasshook__ " +
+	"__truediv__ "
+
 // member is an attribute of a value as Python has it, and false where it has none of this name.
 func member(r *run, of value, name string) (value, bool) {
 	kind := typeName(of)
 	if strings.HasPrefix(name, "__") && len(name) > 4 && strings.HasSuffix(name, "__") {
 		if u, ok := of.(*undefined); ok {
-			return &undefined{hint: u.hint}, true
+			if !strings.Contains(ofUndefined, " "+name+" ") {
+				defined(u)
+			}
+			kind = "Undefined"
 		}
 		return unsafe(kind, name), true
 	}
@@ -155,7 +166,7 @@ func listMember(l *list, name string) (value, bool) {
 					*to = p[i+1]
 				}
 			}
-			from, _, count := s.bounds(len(l.items))
+			from, _, _, count := s.bounds(len(l.items))
 			for i := from; i < from+count; i++ {
 				if equal(r, l.items[i], p[0], 0) {
 					return i

@@ -576,7 +576,7 @@ func sorted(r *run, items []value, key func(value) value, reverse bool) []value 
 
 func filterSort(r *run, v value, a given) value {
 	p := a.bind("sort", 0, "reverse", "case_sensitive", "attribute")
-	reverse := p[0] != (absent{}) && truth(p[0])
+	reverse := integer(p[0], 0) != 0
 	exact := p[1] != (absent{}) && truth(p[1])
 	var gets []func(value) value
 	if s, ok := asString(p[2]); ok {
@@ -618,7 +618,7 @@ func filterDictsort(r *run, v value, a given) value {
 		}
 	}
 	key := keyOf(r, at, p[0])
-	return &list{items: sorted(r, d.pairs(), key, p[2] != (absent{}) && truth(p[2]))}
+	return &list{items: sorted(r, d.pairs(), key, integer(p[2], 0) != 0)}
 }
 
 func filterExtreme(name, sign string) func(*run, value, given) value {

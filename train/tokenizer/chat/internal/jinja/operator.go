@@ -245,8 +245,9 @@ func computedFloats(sign string, x, y float64) value {
 	return result
 }
 
-// bounds are where a slice of something of a length begins, its step and how many there are.
-func (s *slice) bounds(length int) (from, step, count int) {
+// bounds are where a slice of something of a length begins and ends, its step and how many there
+// are.
+func (s *slice) bounds(length int) (from, to, step, count int) {
 	index := func(v value, missing int) int {
 		if v == nil {
 			return missing
@@ -277,18 +278,18 @@ func (s *slice) bounds(length int) (from, step, count int) {
 	case step == 0:
 		fail("slice step cannot be zero")
 	case step > 0:
-		from = index(s.from, 0)
-		if to := index(s.to, length); to > from {
+		from, to = index(s.from, 0), index(s.to, length)
+		if to > from {
 			count = (to-from-1)/step + 1
 		}
 	default:
 		step = max(step, -math.MaxInt)
-		from = index(s.from, length-1)
-		if to := index(s.to, -1); to < from {
+		from, to = index(s.from, length-1), index(s.to, -1)
+		if to < from {
 			count = (from-to-1)/-step + 1
 		}
 	}
-	return from, step, count
+	return from, to, step, count
 }
 
 // sliced is part of a text, a list or a range, and false for what has no parts.
@@ -299,7 +300,7 @@ func sliced(r *run, of value, s *slice) (value, bool) {
 	}
 	switch of := of.(type) {
 	case *list:
-		from, step, count := s.bounds(len(of.items))
+		from, _, step, count := s.bounds(len(of.items))
 		r.growTimes(count+4, perItem)
 		items := make([]value, count)
 		for i := range items {
@@ -307,9 +308,8 @@ func sliced(r *run, of value, s *slice) (value, bool) {
 		}
 		return &list{items: items, tuple: of.tuple}, true
 	case *numbers:
-		from, step, count := s.bounds(of.count)
-		start, by := of.start+from*of.step, of.step*step
-		return &numbers{start, start + count*by, by, count}, true
+		from, to, step, count := s.bounds(of.count)
+		return &numbers{of.start + from*of.step, of.start + to*of.step, of.step * step, count}, true
 	}
 	return nil, false
 }
@@ -317,7 +317,7 @@ func sliced(r *run, of value, s *slice) (value, bool) {
 func slicedText(r *run, text string, s *slice) string {
 	r.grow(len(text))
 	if len(text) == utf8.RuneCountInString(text) {
-		from, step, count := s.bounds(len(text))
+		from, _, step, count := s.bounds(len(text))
 		if step == 1 {
 			return text[from : from+count]
 		}
@@ -328,7 +328,7 @@ func slicedText(r *run, text string, s *slice) string {
 		return string(b)
 	}
 	runes := []rune(text)
-	from, step, count := s.bounds(len(runes))
+	from, _, step, count := s.bounds(len(runes))
 	part := make([]rune, count)
 	for i := range part {
 		part[i] = runes[from+i*step]

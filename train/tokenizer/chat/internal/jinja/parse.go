@@ -300,7 +300,7 @@ func (p *parser) target(namespaces bool) target {
 		if !p.skipSign(",") {
 			break
 		}
-		if p.tupleEnds("in") || p.isSign("=") {
+		if p.tupleEnds("in") {
 			return target{list: list}
 		}
 	}

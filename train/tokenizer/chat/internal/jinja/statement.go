@@ -194,7 +194,11 @@ type filterBlock struct {
 func (b *filterBlock) run(s *scope, w *writer) flow {
 	inner := s.inner()
 	written, f := captured(inner, b.body)
-	w.write(str(s.run, applied(b.filter, inner, written)))
+	v := applied(b.filter, inner, written)
+	if _, ok := asString(v); !ok {
+		fail("sequence item: expected str instance, %s found", typeName(v)) // as Jinja joins what is written
+	}
+	w.write(str(s.run, v))
 	return f
 }
 

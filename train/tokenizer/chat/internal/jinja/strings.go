@@ -90,8 +90,7 @@ func init() {
 			return split(r, s, p[0], integer(p[1], -1), true)
 		},
 		"splitlines": func(r *run, s string, a given) value {
-			keep := a.bind("splitlines", 0, "keepends")[0]
-			return texts2list(r, lines(s, keep != (absent{}) && truth(keep)))
+			return texts2list(r, lines(s, integer(a.bind("splitlines", 0, "keepends")[0], 0) != 0))
 		},
 		"join": func(r *run, s string, a given) value {
 			return join(r, s, a.bind("join", 1, "iterable")[0], false)
@@ -129,18 +128,19 @@ func init() {
 		"isnumeric": every(unicode.IsNumber),
 		"isalnum":   every(func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
 		"isspace":   every(isSpace),
-		"isascii": func(_ *run, s string, _ given) value {
+		"isascii": asked(func(s string) bool {
 			return strings.IndexFunc(s, func(c rune) bool { return c > unicode.MaxASCII }) < 0
-		},
-		"isprintable": func(_ *run, s string, _ given) value {
+		}),
+		"isprintable": asked(func(s string) bool {
 			return strings.IndexFunc(s, func(c rune) bool { return !printable(c) }) < 0
-		},
-		"isidentifier": func(_ *run, s string, _ given) value {
+		}),
+		"isidentifier": asked(func(s string) bool {
 			return s != "" && names.FindString(s) == s && !unicode.IsDigit([]rune(s)[0])
-		},
-		"islower": func(_ *run, s string, _ given) value { return isLower(s) },
-		"isupper": func(_ *run, s string, _ given) value { return isUpper(s) },
-		"istitle": func(_ *run, s string, _ given) value { return s == titled(s) && upper(s) != lower(s) },
+		}),
+		"islower": asked(isLower),
+		"isupper": asked(isUpper),
+		"istitle": asked(func(s string) bool { return s == titled(s) && upper(s) != lower(s) }),
+		"encode":  notHere("encode"), "translate": notHere("translate"), "maketrans": notHere("maketrans"),
 		"format": func(r *run, s string, a given) value {
 			return format(r, s, a)
 		},
@@ -151,9 +151,12 @@ func init() {
 func swappedCase(s string) string {
 	var b strings.Builder
 	for _, c := range s {
-		if unicode.IsUpper(c) {
+		switch {
+		case unicode.IsTitle(c):
+			b.WriteRune(c)
+		case unicode.IsUpper(c):
 			b.WriteString(lower(string(c)))
-		} else {
+		default:
 			b.WriteString(upper(string(c)))
 		}
 	}
@@ -192,9 +195,25 @@ func plain(f func(string) string) stringMethod {
 	}
 }
 
+// asked is a method that tells something of a text.
+func asked(is func(s string) bool) stringMethod {
+	return func(_ *run, s string, a given) value {
+		a.bind("a method of str", 0)
+		return is(s)
+	}
+}
+
 func every(is func(rune) bool) stringMethod {
-	return func(_ *run, s string, _ given) value {
+	return asked(func(s string) bool {
 		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !is(c) }) < 0
+	})
+}
+
+// notHere is a method that Python has and that is not known here.
+func notHere(name string) stringMethod {
+	return func(*run, string, given) value {
+		fail("the method %s of str is not known here", name)
+		return nil
 	}
 }
 
@@ -421,7 +440,7 @@ func within(r *run, s string, from, to value) (part string, characters, bytes in
 	}
 	r.grow(4 * len(s))
 	runes := []rune(s)
-	characters, _, count := bound.bounds(len(runes))
+	characters, _, _, count := bound.bounds(len(runes))
 	return string(runes[characters : characters+count]), characters, len(string(runes[:characters]))
 }
 
