@@ -66,8 +66,8 @@ var asUsual = map[string]string{
 const maxConfig = 16 << 20
 
 // ReadConfig reads how a published model is to write, from the generation_config.json in its
-// folder; without one the options are those of transformers: always the most probable token, up to
-// the end of text in config.json.
+// folder. Without one, what older models say of it in config.json counts, as in transformers:
+// mostly nothing but the end of text, which means always the most probable token.
 // MaxTokens is 256 where the file has no max_new_tokens; its max_length, which counts the prompt
 // too, is not looked at. What it asks for and there is not here is an error that names the field.
 func ReadConfig(folder string) (Options, error) {
@@ -75,7 +75,7 @@ func ReadConfig(folder string) (Options, error) {
 	path, read := filepath.Join(folder, "generation_config.json"), o.read
 	content, err := plainfile.ReadFile(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
-		path, read = filepath.Join(folder, "config.json"), o.readEnd
+		path, read = filepath.Join(folder, "config.json"), o.readModel
 		if content, err = plainfile.ReadFile(path, maxConfig); errors.Is(err, fs.ErrNotExist) {
 			return o, nil
 		}
@@ -89,14 +89,38 @@ func ReadConfig(folder string) (Options, error) {
 	return o, nil
 }
 
-// readEnd reads the end of text in a config.json.
-func (o *Options) readEnd(content []byte) error {
-	var c struct {
-		EOS ids `json:"eos_token_id"`
+// inModels are the fields of how to write that a config.json may have beside those of asUsual.
+var inModels = []string{
+	"do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "no_repeat_ngram_size", "max_new_tokens",
+	"min_new_tokens", "eos_token_id", "suppress_tokens", "stop_strings", "bad_words_ids", "begin_suppress_tokens",
+	"constraints", "dola_layers", "early_stopping", "exponential_decay_length_penalty", "force_words_ids",
+	"forced_bos_token_id", "forced_eos_token_id", "max_time", "penalty_alpha", "prompt_lookup_num_tokens",
+	"remove_invalid_values", "renormalize_logits", "sequence_bias", "token_healing", "top_h", "use_mtp", "watermarking_config",
+}
+
+// readModel reads the fields of how to write in a config.json, and those of its text_config where
+// it has none itself.
+func (o *Options) readModel(content []byte) error {
+	var fields, text map[string]json.RawMessage
+	if err := json.Unmarshal(content, &fields); err != nil {
+		return err
 	}
-	err := json.Unmarshal(content, &c)
-	o.Stop = c.EOS
-	return err
+	if json.Unmarshal(fields["text_config"], &text) != nil {
+		text = nil
+	}
+	asked := map[string]json.RawMessage{}
+	for _, field := range slices.Concat(inModels, slices.Sorted(maps.Keys(asUsual))) {
+		for _, from := range []map[string]json.RawMessage{fields, text} {
+			if value := from[field]; asked[field] == nil && value != nil && string(value) != "null" {
+				asked[field] = value
+			}
+		}
+	}
+	content, err := json.Marshal(asked)
+	if err != nil {
+		return err
+	}
+	return o.read(content)
 }
 
 func (o *Options) read(content []byte) error {

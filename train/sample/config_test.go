@@ -51,6 +51,24 @@ func TestReadConfig(t *testing.T) {
 	if o, err := sample.ReadConfig(folder); err != nil || !reflect.DeepEqual(o, sample.Options{MaxTokens: 256, Stop: []int{7, 8}}) {
 		t.Errorf("with config.json alone: %+v, %v", o, err)
 	}
+	for config, want := range map[string]string{
+		`{"eos_token_id": null, "text_config": {"eos_token_id": [5, 6], "do_sample": true, "top_k": 7}, "top_k": 9}`: "",
+		`{"eos_token_id": 3, "num_beams": 4}`:           `unknown field "num_beams"`,
+		`{"eos_token_id": 3, "bad_words_ids": [[1]]}`:   `unknown field "bad_words_ids"`,
+		`{"eos_token_id": 3, "forced_eos_token_id": 1}`: `unknown field "forced_eos_token_id"`,
+	} {
+		if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte(config), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		o, err := sample.ReadConfig(folder)
+		inText := sample.Options{MaxTokens: 256, Stop: []int{5, 6}, Sampler: sample.SamplerOptions{Temperature: 1, TopK: 9}}
+		switch {
+		case want == "" && (err != nil || !reflect.DeepEqual(o, inText)):
+			t.Errorf("with %s alone: %+v, %v", config, o, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("with %s alone: %v, want %q", config, err, want)
+		}
+	}
 	if o, err := sample.ReadConfig(t.TempDir()); err != nil || o.MaxTokens != 256 {
 		t.Errorf("without a file: %+v, %v", o, err)
 	}
