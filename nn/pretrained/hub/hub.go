@@ -347,16 +347,23 @@ func (f *fetcher) pick(files []string) ([]string, error) {
 func isModelFile(name string) bool {
 	return slices.Contains([]string{
 		"config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
-		"special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "merges.txt", "vocab.json", "vocab.txt", "spiece.model",
+		"special_tokens_map.json", "added_tokens.json", "merges.txt", "vocab.json", "vocab.txt", "spiece.model",
+		"sentencepiece.bpe.model", "spm.model", "tekken.json", "tiktoken.model",
+		"chat_template.jinja", "additional_chat_templates/tool_use.jinja",
 		"model.safetensors", indexFile, "adapter_config.json", "adapter_model.safetensors",
-		"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
+		"modules.json", "config_sentence_transformers.json",
 	}, name) || isShard(name) || isModule(name)
 }
 
-// isModule tells the config of a module that makes one vector of those of a model's tokens.
+// isModule tells the files of modules that make one vector of those of a model's tokens, and what
+// says how long a text may be.
 func isModule(name string) bool {
-	matches, err := path.Match("[0-9]_*/config.json", name)
-	return matches && err == nil
+	for _, pattern := range []string{"[0-9]_*/config.json", "[0-9]_*/model.safetensors", "sentence_*_config.json"} {
+		if matches, err := path.Match(pattern, name); matches && err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func isShard(name string) bool {

@@ -41,6 +41,7 @@ func newServer(t *testing.T) *server {
 	s := &server{t: t, tag: func(content string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(content))) }}
 	s.files = map[string]string{
 		"config.json": `{"model_type": "llama"}`, "README.md": "read me", "pytorch_model.bin": "another form", "original/config.json": "{}", "1_Pooling/config.json": `{"pooling_mode": "mean"}`,
+		"2_Dense/model.safetensors": "dense", "sentence_roberta_config.json": "{}", "additional_chat_templates/tool_use.jinja": "{{ tools }}", "tekken.json": "[]",
 		"model.safetensors.index.json":     `{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}`,
 		"model.safetensors":                "a copy of all",
 		"model-00001-of-00002.safetensors": strings.Repeat("first ", 3000000),
@@ -133,7 +134,10 @@ func (s *server) answerLarge(w http.ResponseWriter, r *http.Request) {
 
 // wanted are the files that a model consists of.
 func (s *server) wanted() []string {
-	return []string{"1_Pooling/config.json", "config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}
+	return []string{
+		"1_Pooling/config.json", "2_Dense/model.safetensors", "additional_chat_templates/tool_use.jinja", "config.json", "model-00001-of-00002.safetensors",
+		"model-00002-of-00002.safetensors", "model.safetensors.index.json", "sentence_roberta_config.json", "tekken.json",
+	}
 }
 
 // check compares a folder with what the server has.
