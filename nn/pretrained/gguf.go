@@ -243,6 +243,7 @@ var llama3Factors = []nn.Llama3RoPE{{Factor: 8, Low: 1, High: 4, Context: 8192},
 // ggufReader reads metadata and keeps the first error.
 type ggufReader struct {
 	metadata map[string]any
+	read     map[string]bool // the keys that were looked at
 	err      error
 }
 
@@ -254,6 +255,7 @@ func (r *ggufReader) fail(format string, args ...any) {
 
 // number is a number of any type.
 func (r *ggufReader) number(key string) (x float64, found bool) {
+	r.read[key] = true
 	switch v := r.metadata[key].(type) {
 	case nil:
 		return 0, false
@@ -289,7 +291,8 @@ func (f ggufFamily) config(kind string, file *gguf.File) ([]byte, error) {
 		return nil, fmt.Errorf("tensor %q has shape %v, it needs two axes", embedding.Name, embedding.Shape)
 	}
 	_, err = file.Info("output.weight")
-	c := &ggufConfig{ggufReader{metadata: file.Metadata()}, kind, file, map[string]any{
+	reader := ggufReader{metadata: file.Metadata(), read: map[string]bool{}}
+	c := &ggufConfig{reader, kind, file, map[string]any{
 		"model_type": f.models[0], "tie_word_embeddings": f.tied || err != nil, "vocab_size": embedding.Shape[0],
 	}}
 	headDim := c.sizes()
@@ -307,6 +310,7 @@ func (f ggufFamily) config(kind string, file *gguf.File) ([]byte, error) {
 			c.fields[field] = id
 		}
 	}
+	c.leftOver()
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -347,6 +351,7 @@ func (c *ggufConfig) sizes() float64 {
 	c.set("max_position_embeddings", "context_length", true)
 	c.set("rms_norm_eps", "attention.layer_norm_rms_epsilon", true)
 	c.set("rope_theta", "rope.freq_base", false)
+	c.or("rope_theta", 10000.0)
 	c.set("num_key_value_heads", "attention.head_count_kv", false)
 	c.or("num_key_value_heads", heads)
 	size := 0.0
@@ -385,7 +390,21 @@ func (c *ggufConfig) gemma(headDim float64) {
 	c.set("attn_logit_softcapping", "attn_logit_softcapping", true)
 	c.set("final_logit_softcapping", "final_logit_softcapping", true)
 	c.set("sliding_window", "attention.sliding_window", true)
-	c.fields["query_pre_attn_scalar"] = headDim
+	dim, _ := c.fields["hidden_size"].(float64)
+	heads, _ := c.fields["num_attention_heads"].(float64)
+	layers, _ := c.fields["num_hidden_layers"].(float64)
+	c.fields["query_pre_attn_scalar"] = gemma2Scalar(int(layers), headDim, dim, heads)
+}
+
+// gemma2Scalar is what the root of a Gemma 2's scores is divided by. A GGUF file does not have it:
+// llama.cpp knows the largest model by its number of layers, and divides by the width over the
+// heads there.
+func gemma2Scalar(layers int, headDim, dim, heads float64) float64 {
+	const largest = 46
+	if layers == largest && heads > 0 {
+		return dim / heads
+	}
+	return headDim
 }
 
 func (c *ggufConfig) phi3() {
@@ -397,37 +416,80 @@ func (c *ggufConfig) phi3() {
 	}
 }
 
-// scaling reads how RoPE is stretched.
+// scaling reads how RoPE is stretched. Where a factor has no type it is linear, as in llama.cpp.
 func (c *ggufConfig) scaling(headDim int) {
-	how, _ := c.metadata[c.kind+".rope.scaling.type"].(string)
-	factor, _ := c.number(c.kind + ".rope.scaling.factor")
-	info, err := c.file.Info(ropeFactors)
+	key := c.kind + ".rope.scaling.type"
+	how, _ := c.metadata[key].(string)
+	c.read[key] = true
+	factor, found := c.number(c.kind + ".rope.scaling.factor")
+	if older, _ := c.number(c.kind + ".rope.scale_linear"); !found || factor == 0 {
+		factor = older
+	}
+	stretched := how != "none" && factor != 0 && factor != 1
+	_, err := c.file.Info(ropeFactors)
 	switch {
+	case how != "" && how != "none" && how != "linear":
+		c.fail("metadata %s is %.60q, it needs to be none or linear", key, how)
+	case err == nil && stretched:
+		c.fail("metadata %s.rope.scaling.factor is %v beside the tensor %s, only one of them is supported",
+			c.kind, factor, ropeFactors)
 	case err == nil:
-		divisors := make([]float32, info.Elements())
-		if info.Type.Block() != 1 || len(divisors) != headDim/2 {
-			c.fail("tensor %s is %v of shape %v, it needs a number for each of the %d pairs of a head", ropeFactors, info.Type, info.Shape, headDim/2)
-			return
-		}
-		if err := c.file.Elements(ropeFactors, 0, divisors); err != nil {
-			c.fail("%w", err)
-			return
-		}
-		base, _ := c.fields["rope_theta"].(float64)
-		for _, l := range llama3Factors {
-			o, err := l.Apply(ops.RoPEOptions{Base: base}, headDim)
-			if err == nil && slices.EqualFunc(o.Divisors, divisors, func(x float64, y float32) bool { return math.Abs(x-float64(y)) <= 1e-5*x }) {
-				c.fields["rope_scaling"] = map[string]any{
-					"rope_type": "llama3", "factor": l.Factor, "low_freq_factor": l.Low, "high_freq_factor": l.High, "original_max_position_embeddings": l.Context,
-				}
-				return
-			}
-		}
-		c.fail("tensor %s has other numbers than the published ones of Llama 3", ropeFactors)
-	case how == "linear":
+		c.divisors(headDim)
+	case stretched:
 		c.fields["rope_scaling"] = map[string]any{"rope_type": "linear", "factor": factor}
-	case how != "" && how != "none":
-		c.fail("metadata %s.rope.scaling.type is %.60q, it needs to be none or linear", c.kind, how)
+	}
+}
+
+// divisors finds the way to stretch RoPE that has the divisors of a file.
+func (c *ggufConfig) divisors(headDim int) {
+	info, err := c.file.Info(ropeFactors)
+	if err != nil {
+		c.fail("%w", err)
+		return
+	}
+	divisors := make([]float32, info.Elements())
+	if info.Type.Block() != 1 || len(divisors) != headDim/2 {
+		c.fail("tensor %s is %v of shape %v, it needs a number for each of the %d pairs of a head", ropeFactors, info.Type, info.Shape, headDim/2)
+		return
+	}
+	if err := c.file.Elements(ropeFactors, 0, divisors); err != nil {
+		c.fail("%w", err)
+		return
+	}
+	base, _ := c.fields["rope_theta"].(float64)
+	for _, l := range llama3Factors {
+		o, err := l.Apply(ops.RoPEOptions{Base: base}, headDim)
+		if err == nil && slices.EqualFunc(o.Divisors, divisors, func(x float64, y float32) bool { return math.Abs(x-float64(y)) <= 1e-5*x }) {
+			c.fields["rope_scaling"] = map[string]any{
+				"rope_type": "llama3", "factor": l.Factor, "low_freq_factor": l.Low, "high_freq_factor": l.High, "original_max_position_embeddings": l.Context,
+			}
+			return
+		}
+	}
+	c.fail("tensor %s has other numbers than the published ones of Llama 3", ropeFactors)
+}
+
+// inertInGGUF are what follows the name of the kind in keys that change nothing of what is
+// computed, or nothing but shapes, which are compared.
+var inertInGGUF = []string{
+	"attention.layer_norm_epsilon", "attention.value_length", "pooling_type", "rope.scaling.finetuned",
+	"rope.scaling.original_context_length", "tensor_data_layout", "vocab_size",
+}
+
+// leftOver refuses metadata of the kind that nothing has read, unless it asks for nothing.
+func (c *ggufConfig) leftOver() {
+	for _, key := range slices.Sorted(maps.Keys(c.metadata)) {
+		own, found := strings.CutPrefix(key, c.kind+".")
+		value := fmt.Sprint(c.metadata[key])
+		switch {
+		case !found || c.read[key] || slices.Contains(inertInGGUF, own):
+		case own == "attention.causal":
+			if value != "true" {
+				c.fail("metadata %.200q is %.60s, only true is supported", key, value)
+			}
+		case !slices.Contains([]string{"", "0", "false", "none", "[]"}, value):
+			c.fail("metadata %.200q, which is %.60q, is not known", key, value)
+		}
 	}
 }
 
@@ -567,14 +629,18 @@ func encodeRows(w io.Writer, kind gguf.Type, x []float32, rows, heads int, added
 func (d *decoder) gguf(kind string) (map[string]any, error) {
 	a := &d.Block.Attention
 	rope := d.rope[0]
-	scale := a.Options.Scale
+	divisor := float64(a.HeadDim)
+	if kind == "gemma2" {
+		divisor = gemma2Scalar(d.Layers, divisor, float64(a.Dim), float64(a.Heads))
+	}
+	scale := cmp.Or(a.Options.Scale, 1/math.Sqrt(float64(a.HeadDim)))
 	switch {
 	case rope == nil || slices.ContainsFunc(d.rope, func(o *ops.RoPEOptions) bool { return o != rope }):
 		return nil, errors.New("its layers have different RoPE, which GGUF has no place for")
 	case rope.RotaryDim != 0 || rope.Interleaved || rope.Amplitude != 0 && rope.Amplitude != 1 || rope.Divisors != nil && kind != "llama":
 		return nil, errors.New("its RoPE is stretched or cut short in a way that GGUF has no place for")
-	case scale != 0 && math.Abs(scale*math.Sqrt(float64(a.HeadDim))-1) > 1e-6:
-		return nil, fmt.Errorf("attention's scale is %v, GGUF has that of a head of %d", scale, a.HeadDim)
+	case math.Abs(scale*math.Sqrt(divisor)-1) > 1e-6:
+		return nil, fmt.Errorf("attention's scale is %v, GGUF has 1/√%v", scale, divisor)
 	case !a.NoBias && kind != "llama" && kind != "qwen2" || d.Block.MLPBias != nil && *d.Block.MLPBias:
 		return nil, errors.New("its linear layers have biases, which GGUF has no place for")
 	}

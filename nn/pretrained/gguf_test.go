@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,6 +136,60 @@ func TestGGUFErrors(t *testing.T) {
 		if _, err := Load(path, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s in it", err, want)
 		}
+	}
+}
+
+// What metadata asks for beside the sizes is computed as llama.cpp computes it, or refused by its
+// key.
+func TestGGUFMetadata(t *testing.T) {
+	read := func(config string, metadata map[string]any) (*Model, error) {
+		path := filepath.Join(t.TempDir(), "x.gguf")
+		if err := randomModel(t, config).SaveGGUF(path, GGUFOptions{Metadata: metadata}); err != nil {
+			t.Fatal(err)
+		}
+		return Load(path, Options{})
+	}
+	for key, value := range map[string]any{
+		"llama.logit_scale": float32(2), "llama.attention.causal": false, "llama.expert_count": uint32(8),
+		"llama.rope.scaling.attn_factor": float32(1.5), "llama.rope.scaling.type": "yarn", "llama.nobody_knows": "x",
+	} {
+		if _, err := read(ggufConfigs["llama"], map[string]any{key: value}); err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("%s of %v: %v, want an error that names it", key, value, err)
+		}
+	}
+	both := map[string]any{"llama.rope.scaling.factor": float32(4)}
+	if _, err := read(ggufConfigs["llama3"], both); err == nil || !strings.Contains(err.Error(), "beside the tensor rope_freqs.weight") {
+		t.Errorf("divisors and a factor: %v", err)
+	}
+	for _, metadata := range []map[string]any{
+		{"llama.attention.causal": true, "llama.expert_count": uint32(0), "llama.rope.scaling.type": "none", "llama.rope.scaling.factor": float32(4)},
+		{"llama.rope.scaling.factor": float32(4)}, {"llama.rope.scale_linear": float32(4)},
+		{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float32(4)},
+	} {
+		m, err := read(ggufConfigs["llama"], metadata)
+		if err != nil {
+			t.Errorf("%v: %v", metadata, err)
+			continue
+		}
+		want := 4.0
+		if metadata["llama.rope.scaling.type"] == "none" {
+			want = 0
+		}
+		if have := m.arch.decoder.rope[0].Scaling; have != want {
+			t.Errorf("%v: RoPE is stretched %v times, want %v", metadata, have, want)
+		}
+	}
+	// llama.cpp knows the largest Gemma 2 by its layers.
+	large := strings.NewReplacer(`"num_hidden_layers": 2`, `"num_hidden_layers": 46`, `"hidden_size": 64`, `"hidden_size": 96`).Replace(ggufConfigs["gemma2"])
+	m, err := read(strings.Replace(large, `"query_pre_attn_scalar": 16`, `"query_pre_attn_scalar": 24`, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scale := m.arch.decoder.Block.Attention.Options.Scale; math.Abs(scale*math.Sqrt(24)-1) > 1e-9 {
+		t.Errorf("the scale of a Gemma 2 of 46 layers is %v, want 1/√24", scale)
+	}
+	if err := randomModel(t, large).SaveGGUF(filepath.Join(t.TempDir(), "x.gguf"), GGUFOptions{}); err == nil || !strings.Contains(err.Error(), "attention's scale is 0.25") {
+		t.Errorf("a Gemma 2 of 46 layers with the scale of a head: %v", err)
 	}
 }
 
