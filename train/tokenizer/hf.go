@@ -31,6 +31,7 @@ type HuggingFace struct {
 	decode    hfDecoder
 	truncate  *hfTruncationJSON
 	padding   *hfPaddingJSON
+	cutsLeft  bool // texts of too many tokens lose the first of them
 	plain     bool // see WithoutSpecial
 }
 
@@ -94,6 +95,62 @@ func (t *HuggingFace) WithoutSpecial() *HuggingFace {
 	return &plain
 }
 
+// Lowered is the same tokenizer, except that letters of a text become small ones before all else
+// but added tokens that are searched for in the text as it is. One whose normaliser does so already
+// stays as it is.
+func (t *HuggingFace) Lowered() (*HuggingFace, error) {
+	lowered, err := t.lowered()
+	if err != nil {
+		return nil, fmt.Errorf("Lowered: %w", err)
+	}
+	return lowered, nil
+}
+
+func (t *HuggingFace) lowered() (*HuggingFace, error) {
+	if err := t.isMade(); err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(t.source, &fields); err != nil {
+		return nil, err
+	}
+	const kind = "Lowercase"
+	steps := []any{hfObject{"type": kind}}
+	if old := fields["normalizer"]; !isNull(old) {
+		var n struct {
+			Type        string
+			Normalizers []json.RawMessage
+		}
+		if err := json.Unmarshal(old, &n); err != nil {
+			return nil, err
+		}
+		if n.Type != "Sequence" {
+			n.Normalizers = []json.RawMessage{old}
+		}
+		for _, step := range n.Normalizers {
+			var of struct{ Type string }
+			if err := json.Unmarshal(step, &of); err != nil {
+				return nil, err
+			}
+			if of.Type == kind {
+				return t, nil
+			}
+			steps = append(steps, step)
+		}
+	}
+	text, err := json.Marshal(normalizers(steps...))
+	if err != nil {
+		return nil, err
+	}
+	fields["normalizer"] = text
+	lowered, err := parseFields(fields)
+	if err != nil {
+		return nil, err
+	}
+	lowered.cutsLeft, lowered.plain = t.cutsLeft, t.plain
+	return lowered, nil
+}
+
 func isNull(text json.RawMessage) bool { return len(text) == 0 || string(text) == "null" }
 
 func readHFJSON(content []byte) (*hfJSON, error) {
@@ -121,6 +178,7 @@ func parseHuggingFace(content []byte) (*HuggingFace, error) {
 	if err := t.readSteps(j); err != nil {
 		return nil, err
 	}
+	t.cutsLeft = t.truncate != nil && t.truncate.Direction == "Left"
 	if len(j.Model) == 0 {
 		return nil, errors.New("it has no model, it needs to be a tokenizer.json of Hugging Face's")
 	}
@@ -511,5 +569,5 @@ func (t *HuggingFace) MarshalJSON() ([]byte, error) {
 	if t.plain {
 		return nil, errors.New("HuggingFace: a tokenizer WithoutSpecial cannot be saved, save the one that it was made of")
 	}
-	return json.Marshal(saved{Kind: huggingFaceKind, HuggingFace: t.source})
+	return json.Marshal(saved{Kind: huggingFaceKind, HuggingFace: t.source, CutsLeft: t.cutsLeft})
 }

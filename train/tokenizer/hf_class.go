@@ -111,6 +111,9 @@ var (
 const clipPattern = `<\|startoftext\|>|<\|endoftext\|>` +
 	`|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+`
 
+// pythonSpaces finds what Python's strip takes away.
+const pythonSpaces = `\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z`
+
 func bracketTokens(unk, pad string) map[string]string {
 	return map[string]string{
 		"bos_token": "[CLS]", "eos_token": "[SEP]", "sep_token": "[SEP]", "cls_token": "[CLS]",
@@ -646,7 +649,7 @@ func (b *hfBuild) clip() error {
 		splitBy("Regex", clipPattern, "Removed", true), byteLevel(false, true))
 	b.robertaEnds("bos_token", "eos_token", false, false)
 	b.steps["decoder"] = hfObject{"type": "Sequence", "decoders": []any{
-		byteLevel(true, true), replace("</w>", " "), strip(mostFiller, mostFiller),
+		byteLevel(true, true), replace("</w>", " "), replaceAll(pythonSpaces, ""),
 	}}
 	return nil
 }

@@ -21,6 +21,9 @@ type EncodeOptions struct {
 	Second    *string // a second text, for models that take two
 	NoSpecial bool    // the template adds no tokens
 	NoLimits  bool    // neither cut short nor padded, whatever the file says
+	// Most is how many tokens there are at most, with those of the template; 0 means as many as the
+	// file says. Texts are cut at the side that the file or the folder says, and not padded.
+	Most int
 }
 
 // EncodeWith encodes one text or two as the library does: with the tokens that the template adds,
@@ -54,7 +57,7 @@ func (t *HuggingFace) encodeAll(texts []string, o EncodeOptions) ([]*Encoding, e
 		list = append(list, e)
 		longest = max(longest, len(e.IDs))
 	}
-	if t.padding != nil && !o.NoLimits {
+	if t.padding != nil && !o.NoLimits && o.Most == 0 {
 		for _, e := range list {
 			t.padding.pad(e, longest)
 		}
@@ -92,12 +95,12 @@ func (t *HuggingFace) encodeOne(text string, o EncodeOptions) (*Encoding, error)
 			spells[i][k] = s
 		}
 	}
-	if t.truncate != nil && !o.NoLimits {
+	if limit := t.limit(o); limit != nil {
 		added := 0
 		if !o.NoSpecial {
 			added = t.processor.added(len(texts))
 		}
-		if err := t.truncate.cut(&tokens, &spells, len(texts), added); err != nil {
+		if err := limit.cut(&tokens, &spells, len(texts), added); err != nil {
 			return nil, err
 		}
 	}
@@ -119,6 +122,19 @@ func (t *HuggingFace) encodeOne(text string, o EncodeOptions) (*Encoding, error)
 		e.append(&part.Encoding)
 	}
 	return e, nil
+}
+
+// limit is how texts are cut short, nil for not at all.
+func (t *HuggingFace) limit(o EncodeOptions) *hfTruncationJSON {
+	switch {
+	case o.Most > 0 && t.cutsLeft:
+		return &hfTruncationJSON{MaxLength: o.Most, Direction: "Left"}
+	case o.Most > 0:
+		return &hfTruncationJSON{MaxLength: o.Most}
+	case o.NoLimits:
+		return nil
+	}
+	return t.truncate
 }
 
 func (e *Encoding) add(id, typeID int, offsets [2]int, second, special bool) {

@@ -92,10 +92,30 @@ func openFolder(path string) (*HuggingFace, error) {
 	if err != nil {
 		return nil, err
 	}
+	var t *HuggingFace
 	if found && !changed && !rebuilt {
-		return OpenHuggingFace(filepath.Join(path, "tokenizer.json"))
+		t, err = OpenHuggingFace(filepath.Join(path, "tokenizer.json"))
+	} else {
+		t, err = parseFields(file)
 	}
-	return parseFields(file)
+	if err != nil {
+		return nil, err
+	}
+	return t, f.readSide(t)
+}
+
+// readSide reads at which side texts of too many tokens are cut.
+func (f *hfFolder) readSide(t *HuggingFace) error {
+	text := f.fields["truncation_side"]
+	if isNull(text) {
+		return nil
+	}
+	switch string(text) {
+	case `"left"`, `"right"`:
+		t.cutsLeft = string(text) == `"left"`
+		return nil
+	}
+	return fmt.Errorf("tokenizer_config.json: truncation_side is %.40s, it needs to be left or right", text)
 }
 
 // text is a file of the folder, and whether there is one.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -115,46 +114,4 @@ func (p *hfPrecompiled) normalize(t hfText) (hfText, error) {
 	b := t.builder()
 	b.transform(list, 0, len(t.s))
 	return b.text(), nil
-}
-
-// clusterLength is the length of what a reader sees as the first character of a text: a letter and
-// its marks. Longer clusters, such as flags and families, count as several: nothing here asks for
-// them.
-func clusterLength(s string) int {
-	first, end := utf8.DecodeRuneInString(s)
-	if strings.HasPrefix(s, "\r\n") {
-		return 2
-	}
-	for {
-		if breaksCluster(first) || end == len(s) {
-			return end
-		}
-		next, n := utf8.DecodeRuneInString(s[end:])
-		if breaksCluster(next) {
-			return end
-		}
-		if !isPrepended(first) && !extendsCluster(next) {
-			return end
-		}
-		first, end = next, end+n
-	}
-}
-
-func breaksCluster(r rune) bool {
-	switch r {
-	case '\u200c', '\u200d':
-		return false
-	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) && !isPrepended(r) && !unicode.Is(unicode.Other_Grapheme_Extend, r)
-}
-
-func extendsCluster(r rune) bool {
-	return r == '\u200d' || r >= 0x1F3FB && r <= 0x1F3FF || r == 0xE33 || r == 0xEB3 ||
-		unicode.In(r, unicode.Mn, unicode.Me, unicode.Mc, unicode.Other_Grapheme_Extend)
-}
-
-// isPrepended reports whether a character belongs to the one behind it.
-func isPrepended(r rune) bool {
-	return r >= 0x600 && r <= 0x605 || r == 0x6DD || r == 0x70F || r == 0x890 || r == 0x891 || r == 0x8E2 || r == 0xD4E ||
-		unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }

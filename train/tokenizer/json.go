@@ -17,6 +17,7 @@ type saved struct {
 	EndOfText  bool     `json:"endOfText,omitempty"`  // see WithEndOfText
 
 	HuggingFace json.RawMessage `json:"tokenizer,omitempty"` // a tokenizer.json
+	CutsLeft    bool            `json:"cutsLeft,omitempty"`  // texts of too many tokens lose the first of them
 }
 
 const (
@@ -71,7 +72,12 @@ func (s *saved) tokenizer() (Tokenizer, error) {
 	case gpt2Kind:
 		return s.gpt2()
 	case huggingFaceKind:
-		return parseHuggingFace(s.HuggingFace)
+		t, err := parseHuggingFace(s.HuggingFace)
+		if err != nil {
+			return nil, err
+		}
+		t.cutsLeft = t.cutsLeft || s.CutsLeft
+		return t, nil
 	}
 	return nil, fmt.Errorf("kind is %q, it needs to be %s, %s, %s or %s", s.Kind, bytesKind, charactersKind, gpt2Kind, huggingFaceKind)
 }

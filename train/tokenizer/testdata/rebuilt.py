@@ -12,7 +12,7 @@ import tempfile
 from huggingface import case, texts
 
 here = pathlib.Path(__file__).parent
-more_texts = ["<s>special</s> <mask> in <|end|> text<pad>", "a </s> b", "İstanbul NAÏVE ﬁ ½ 12345", "<extra_id_3> to <mask> be ▁a", "``so''  it's"]
+more_texts = ["<s>special</s> <mask> in <|end|> text<pad>", "a </s> b", "İstanbul NAÏVE ﬁ ½ 12345", "<extra_id_3> to <mask> be ▁a", "``so''  it's", "\x1c a b \x1f"]
 
 
 def folders():
