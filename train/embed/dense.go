@@ -41,7 +41,6 @@ func readDense(folder, path string) (d dense, err error) {
 		Output     string `json:"module_output_name"`
 		Residual   bool   `json:"use_residual"`
 	}{Activation: "torch.nn.modules.activation.Tanh"}
-	const vectors = "sentence_embedding"
 	found, err := readJSON(folder, name, &c)
 	if err == nil && !found {
 		err = fmt.Errorf("%s is missing", name)

@@ -49,6 +49,11 @@ func open(m *pretrained.Model) (e *Embedder, err error) {
 	if e.tokenizer, err = tokenizer.Open(m.Folder()); err != nil {
 		return nil, err
 	}
+	if e.s.lower {
+		if e.tokenizer, err = e.tokenizer.Lowered(); err != nil {
+			return nil, err
+		}
+	}
 	e.predictor, err = train.NewPredictor(m.Parameters(), func(s *nn.Scope, in train.Inputs) nn.Tensor {
 		if decodes {
 			// Nothing sees the padding, which stands behind.
@@ -125,20 +130,14 @@ func (e *Embedder) embed(prompt string, texts []string) ([][]float32, error) {
 
 // encode makes tokens of a text, at most as many as the model takes: what the template adds stays.
 func (e *Embedder) encode(text string) ([]int, error) {
-	encoding, err := e.tokenizer.EncodeWith(e.s.lowered(text), tokenizer.EncodeOptions{NoLimits: true})
+	encoding, err := e.tokenizer.EncodeWith(text, tokenizer.EncodeOptions{NoLimits: true, Most: e.s.longest})
 	if err != nil {
 		return nil, err
 	}
-	ids := encoding.IDs
-	for at := len(ids) - 1; at >= 0 && e.s.longest > 0 && len(ids) > e.s.longest; at-- {
-		if !encoding.Special[at] {
-			ids = slices.Delete(ids, at, at+1)
-		}
-	}
-	if len(ids) == 0 {
+	if len(encoding.IDs) == 0 {
 		return nil, errors.New("it has no tokens")
 	}
-	return ids, nil
+	return encoding.IDs, nil
 }
 
 // read computes the vectors of some of the texts, of which the first is the longest.

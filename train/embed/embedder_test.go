@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,12 +114,19 @@ func TestErrors(t *testing.T) {
 	for _, c := range []struct{ model, file, text, want string }{
 		{"bert", "modules.json", `{}`, "modules.json: json"},
 		{"bert", "modules.json", `[]`, "modules.json: there is no Pooling"},
-		{"bert", "modules.json", `[{"type": "a.Transformer"}, {"type": "a.LSTM", "path": "1_LSTM"}]`, `module 1 is "a.LSTM"`},
-		{"bert", "modules.json", `[{"type": "a.Transformer"}, {"type": "a.Normalize"}]`, `module 1 is "a.Normalize"`},
-		{"bert", "modules.json", `[{"type": "a.Transformer", "path": "0_T"}]`, `module 0 is "a.Transformer" in folder "0_T"`},
-		{"bert", "modules.json", `[{"type": "a.Transformer"}, {"type": "a.Pooling", "path": "../other"}]`, "is not the name of a file in the folder"},
-		{"bert", "modules.json", `[{"type": "a.Transformer"}, {"type": "a.Pooling", "path": "other"}]`, "other/config.json is missing"},
-		{"bert", "1_Pooling/config.json", `{}`, "there is no way of pooling"},
+		{"bert", "modules.json", `[{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.LSTM", "path": "1_LSTM"}]`, `module 1 is "sentence_transformers.models.LSTM"`},
+		{"bert", "modules.json", `[{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Normalize"}]`, `module 1 is "sentence_transformers.models.Normalize"`},
+		{"bert", "modules.json", `[{"type": "sentence_transformers.models.Transformer", "path": "0_T"}]`, `module 0 is "sentence_transformers.models.Transformer" in folder "0_T"`},
+		{"bert", "modules.json", `[{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Pooling", "path": "../other"}]`, "is not the name of a file in the folder"},
+		{"bert", "modules.json", `[{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Pooling", "path": "other"}]`, "other/config.json is missing"},
+		{"bert", "modules.json", `[{"type": "custom_st.Transformer"}]`, `module 0 is "custom_st.Transformer"`},
+		{"bert", "1_Pooling/config.json", `{"pooling_mode": []}`, "pooling_mode is empty"},
+		{"bert", "2_Normalize/config.json", `{"module_input_name": "token_embeddings"}`, `module_input_name is "token_embeddings"`},
+		{"bert", "config_sentence_transformers.json", `{"model_type": "SparseEncoder"}`, `model_type is "SparseEncoder"`},
+		{"bert", "sentence_bert_config.json", `{"query_length": 9}`, `field "query_length", which is "9", is not supported`},
+		{"bert", "sentence_bert_config.json", `{"tokenizer_args": {"padding_side": "left"}}`, `field "tokenizer_args"`},
+		{"bert", "sentence_bert_config.json", `{"transformer_task": "fill-mask"}`, `field "transformer_task"`},
+		{"bert", "tokenizer_config.json", `{"truncation_side": "up"}`, `truncation_side is "up"`},
 		{"bert", "1_Pooling/config.json", `{"pooling_mode": "median"}`, `pooling_mode is "median"`},
 		{"bert", "1_Pooling/config.json", `{"pooling_mode": 3}`, `pooling_mode is "3"`},
 		{"gemma3", "2_Dense/config.json", `{"in_features": 0}`, "in_features and out_features are 0 and 0"},
@@ -173,6 +181,25 @@ func TestFolders(t *testing.T) {
 	defer e.Close()
 	if _, err := e.EmbedWith("query", "a"); err == nil || !strings.Contains(err.Error(), "leaves out its prompt") {
 		t.Errorf("a prompt that is left out: %v", err)
+	}
+	// Older files of what becomes of texts count too, and with both options a text is what it says.
+	short := filepath.Join(folder, "sentence_bert_config.json")
+	if err := os.Rename(short, filepath.Join(folder, "sentence_roberta_config.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "sentence_roberta_config.json"), []byte(`{"max_seq_length": 4, "do_lower_case": true}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cut, err := Load(folder, pretrained.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cut.Close()
+	if same, err := cut.Embed("the CAT sat on", "the cat"); err != nil || !slices.Equal(same[0], same[1]) {
+		t.Errorf("cut to two words: %v, %v", same, err)
+	}
+	if err := os.Remove(filepath.Join(folder, "sentence_roberta_config.json")); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(folder, "modules.json")); err != nil {
 		t.Fatal(err)

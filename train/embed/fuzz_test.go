@@ -13,16 +13,16 @@ func FuzzSettings(f *testing.F) {
 	const pooling, longest = `{"word_embedding_dimension": 4, "pooling_mode_mean_tokens": true}`, `{"max_seq_length": 9, "do_lower_case": true}`
 	f.Add(`[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1", "type": "sentence_transformers.models.Pooling"},
 		{"path": "2", "type": "sentence_transformers.models.Normalize"}]`, pooling, longest, `{"prompts": {"query": "q: "}, "default_prompt_name": "query"}`, true)
-	f.Add(`[{"path": "", "type": "a.Transformer"}, {"path": "1", "type": "a.Pooling"}, {"path": "1", "type": "a.Dense"}]`, pooling, longest, "{}", false)
-	f.Add(`[{"path": "..", "type": "Transformer"}]`, "null", "[]", `{"default_prompt_name": "x"}`, false)
+	f.Add(`[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1", "type": "sentence_transformers.models.Pooling"}, {"path": "1", "type": "sentence_transformers.models.Dense"}]`, pooling, longest, "{}", false)
+	f.Add(`[{"path": "..", "type": "sentence_transformers.Transformer"}]`, "null", "[]", `{"default_prompt_name": "x"}`, false)
 	long := strings.Repeat("x", 5000)
 	for _, modules := range []string{
 		`[{"path": "a\nb", "type": "c\u001b\nd"}]`, `[{"path": "` + long + `", "type": "` + long + `"}]`,
-		`[{"type": "Transformer"}, {"path": "a\u001bb", "type": "Pooling"}]`, `[{"type": "Transformer"}, {"path": "` + long + `", "type": "Pooling"}]`,
+		`[{"type": "sentence_transformers.Transformer"}, {"path": "a\u001bb", "type": "sentence_transformers.Pooling"}]`, `[{"type": "sentence_transformers.Transformer"}, {"path": "` + long + `", "type": "sentence_transformers.Pooling"}]`,
 	} {
 		f.Add(modules, pooling, longest, "{}", false)
 	}
-	usual := `[{"type": "Transformer"}, {"path": "1", "type": "Pooling"}, {"path": "1", "type": "Dense"}]`
+	usual := `[{"type": "sentence_transformers.Transformer"}, {"path": "1", "type": "sentence_transformers.Pooling"}, {"path": "1", "type": "sentence_transformers.Dense"}]`
 	for _, pooling := range []string{
 		`{"pooling_mode": "` + long + `"}`, "{\"pooling_mode\": [\n1]}", `{"pooling_mode": "mean", "in_features": 1, "out_features": 1, "activation_function": "` + long + `"}`,
 		`{"pooling_mode": "mean", "in_features": 1, "out_features": 1, "module_input_name": "` + long + `"}`,

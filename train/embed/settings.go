@@ -1,12 +1,15 @@
 package embed
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -64,23 +67,8 @@ func readSettings(folder string, decodes bool) (s settings, err error) {
 		if len(m.Path) > 255 || strings.ContainsFunc(m.Path, unicode.IsControl) {
 			return s, fmt.Errorf("modules.json: the path of module %d is %.100q, it needs to be the name of a folder", i, m.Path)
 		}
-		switch kind := m.Type[strings.LastIndexByte(m.Type, '.')+1:]; {
-		case i == 0 && kind == "Transformer" && m.Path == "":
-		case i > 0 && kind == "Pooling" && s.pooling.ways == nil && !s.normalises:
-			if s.pooling, err = readPooling(folder, filepath.Join(filepath.FromSlash(m.Path), "config.json")); err != nil {
-				return s, err
-			}
-		case i > 0 && kind == "Dense" && s.pooling.ways != nil && !s.normalises:
-			d, err := readDense(folder, m.Path)
-			if err != nil {
-				return s, err
-			}
-			s.dense = append(s.dense, d)
-		case i > 0 && kind == "Normalize" && s.pooling.ways != nil:
-			s.normalises = true
-		default:
-			return s, fmt.Errorf("modules.json: module %d is %.100q in folder %q, it needs to be a Transformer in the folder itself, a Pooling, a Dense or a Normalize, in that order",
-				i, m.Type, m.Path)
+		if err := s.addModule(folder, i, m.Path, m.Type); err != nil {
+			return s, err
 		}
 	}
 	if !found {
@@ -93,11 +81,15 @@ func readSettings(folder string, decodes bool) (s settings, err error) {
 		return s, err
 	}
 	var c struct {
+		Model   string `json:"model_type"`
 		Prompts map[string]string
 		Usual   *string `json:"default_prompt_name"`
 	}
 	if _, err := readJSON(folder, "config_sentence_transformers.json", &c); err != nil {
 		return s, err
+	}
+	if c.Model != "" && c.Model != "SentenceTransformer" {
+		return s, fmt.Errorf("config_sentence_transformers.json: model_type is %.100q, it needs to be SentenceTransformer", c.Model)
 	}
 	if s.prompts = c.Prompts; c.Usual != nil {
 		if _, found := s.prompts[*c.Usual]; !found {
@@ -108,12 +100,101 @@ func readSettings(folder string, decodes bool) (s settings, err error) {
 	return s, nil
 }
 
-// readLimits finds how long a text may be: what sentence_bert_config.json says, or what the
-// tokenizer and the model take.
-func (s *settings) readLimits(folder string) error {
+// addModule reads a module. Other packages have classes of these names that do something else.
+func (s *settings) addModule(folder string, i int, path, class string) (err error) {
+	kind := class[strings.LastIndexByte(class, '.')+1:]
+	if !strings.HasPrefix(class, "sentence_transformers.") {
+		kind = ""
+	}
+	switch {
+	case i == 0 && kind == "Transformer" && path == "":
+	case i > 0 && kind == "Pooling" && s.pooling.ways == nil && !s.normalises:
+		s.pooling, err = readPooling(folder, filepath.Join(filepath.FromSlash(path), "config.json"))
+	case i > 0 && kind == "Dense" && s.pooling.ways != nil && !s.normalises:
+		var d dense
+		if d, err = readDense(folder, path); err == nil {
+			s.dense = append(s.dense, d)
+		}
+	case i > 0 && kind == "Normalize" && s.pooling.ways != nil:
+		s.normalises = true
+		err = checkNormalize(folder, filepath.Join(filepath.FromSlash(path), "config.json"))
+	default:
+		return fmt.Errorf("modules.json: module %d is %.100q in folder %q, it needs to be a Transformer in the folder itself, a Pooling, a Dense or a Normalize of sentence_transformers, in that order",
+			i, class, path)
+	}
+	return err
+}
+
+// vectors is what sentence-transformers calls the vectors of texts.
+const vectors = "sentence_embedding"
+
+// checkNormalize makes sure that vectors of texts are normalised, and not those of tokens.
+func checkNormalize(folder, name string) error {
 	var c struct {
-		Longest *int `json:"max_seq_length"`
-		Lower   bool `json:"do_lower_case"`
+		Input  string `json:"module_input_name"`
+		Output string `json:"module_output_name"`
+	}
+	if _, err := readJSON(folder, name, &c); err != nil {
+		return err
+	}
+	if c.Input != "" && c.Input != vectors || c.Output != "" && c.Output != vectors {
+		return fmt.Errorf("%s: module_input_name is %.100q and module_output_name %.100q, they need to be %s", name, c.Input, c.Output, vectors)
+	}
+	return nil
+}
+
+// textConfigs are the files that say what becomes of texts before the model, of which the first
+// counts.
+var textConfigs = []string{
+	"sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
+	"sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
+	"sentence_xlnet_config.json",
+}
+
+// textUsual are the fields of such a file beside those that readLimits reads, and the values with
+// which they ask for nothing.
+var textUsual = map[string][]string{
+	"transformer_task": {`"feature-extraction"`}, "module_output_name": {`"token_embeddings"`},
+	"modality_config": {`{"text":{"method":"forward","method_output_name":"last_hidden_state"}}`},
+	"unpad_inputs":    {"true"}, "processing_kwargs": nil, "query_length": nil, "document_length": nil,
+	"query_expansion": nil, "tokenizer_name_or_path": nil, "model_args": trusts, "model_kwargs": trusts,
+	"tokenizer_args": trusts, "processor_kwargs": trusts, "config_args": trusts, "config_kwargs": trusts,
+}
+
+// trusts are options that files may not set.
+var trusts = []string{`{"trust_remote_code":true}`, `{"trust_remote_code":false}`}
+
+// readLimits finds how long a text may be: what such a file says, or what the tokenizer and the
+// model take.
+func (s *settings) readLimits(folder string) error {
+	name, fields := "", map[string]json.RawMessage(nil)
+	for _, name = range textConfigs {
+		found, err := readJSON(folder, name, &fields)
+		if err != nil {
+			return err
+		}
+		if found && len(fields) > 0 {
+			break
+		}
+	}
+	var c struct {
+		Longest *int
+		Lower   bool
+	}
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		value, err := fields[field], error(nil)
+		switch usual, known := textUsual[field]; {
+		case field == "max_seq_length":
+			err = json.Unmarshal(value, &c.Longest)
+		case field == "do_lower_case":
+			err = json.Unmarshal(value, &c.Lower)
+		case known && asksNothing(value, usual):
+		default:
+			err = errors.New("is not supported")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: field %.100q, which is %.60q, %w", name, field, value, err)
+		}
 	}
 	var model struct {
 		Positions float64 `json:"max_position_embeddings"`
@@ -121,7 +202,7 @@ func (s *settings) readLimits(folder string) error {
 	var tokens struct {
 		Longest float64 `json:"model_max_length"`
 	}
-	for name, into := range map[string]any{"sentence_bert_config.json": &c, "config.json": &model, "tokenizer_config.json": &tokens} {
+	for name, into := range map[string]any{"config.json": &model, "tokenizer_config.json": &tokens} {
 		if _, err := readJSON(folder, name, into); err != nil {
 			return err
 		}
@@ -134,7 +215,7 @@ func (s *settings) readLimits(folder string) error {
 	}
 	if c.Longest != nil {
 		if *c.Longest < 1 {
-			return fmt.Errorf("sentence_bert_config.json: max_seq_length is %d, it needs to be positive", *c.Longest)
+			return fmt.Errorf("%s: max_seq_length is %d, it needs to be positive", name, *c.Longest)
 		}
 		longest = float64(*c.Longest)
 	}
@@ -143,6 +224,15 @@ func (s *settings) readLimits(folder string) error {
 	}
 	s.lower = c.Lower
 	return nil
+}
+
+// asksNothing reports whether a value is none, empty or a usual one.
+func asksNothing(value json.RawMessage, usual []string) bool {
+	var b bytes.Buffer
+	if json.Compact(&b, value) != nil {
+		return false
+	}
+	return slices.Contains(append([]string{"null", "false", "{}", "[]"}, usual...), b.String())
 }
 
 // poolingModes are the ways in files from before they were called by one name.
@@ -181,18 +271,13 @@ func readPooling(folder, name string) (p pooling, err error) {
 			return p, fmt.Errorf("%s: pooling_mode is %.100q, it needs to be cls, max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken", name, way)
 		}
 	}
+	if len(p.ways) == 0 && named {
+		return p, fmt.Errorf("%s: pooling_mode is empty, it needs the name of a way", name)
+	}
 	if len(p.ways) == 0 {
-		return p, fmt.Errorf("%s: there is no way of pooling in it", name)
+		p.ways = []string{"mean"}
 	}
 	return p, nil
-}
-
-// lowered is a text as the tokenizer is given it.
-func (s *settings) lowered(text string) string {
-	if s.lower {
-		return strings.ToLower(text)
-	}
-	return text
 }
 
 // finish makes the vector of a text of those of its tokens, (tokens, dim).
