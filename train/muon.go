@@ -46,8 +46,8 @@ func (m Muon) Validate(kernels.DType) error {
 	return kernels.SGD{Update: kernels.Update{WeightDecay: m.WeightDecay}, Momentum: or(m.Momentum, 0.95), Decoupled: true}.Validate()
 }
 
-// Update changes one matrix after the other, or as many at once as there are ranks that share the
-// state.
+// Update changes all matrices of one shape together, and as many at once as there are ranks that
+// share the state.
 func (m Muon) Update(u Update) error {
 	decided, err := u.unscaled()
 	if err != nil {
@@ -56,109 +56,201 @@ func (m Muon) Update(u Update) error {
 	if u.shared != nil {
 		return m.updateShared(u, decided)
 	}
-	for i, w := range u.Weights {
-		y, err := u.Scratch(scratchMatrix, w.DType, w.Shape...)
-		if err == nil {
-			err = m.move(u, i, y)
-		}
-		if err == nil {
-			y, err = m.orthogonal(u, y)
-		}
-		if err == nil {
-			err = m.step(u, decided, i, y, w.Shape)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", u.Names[i], err)
+	for _, list := range alike(u.Weights) {
+		if err := m.updateAlike(u, decided, list); err != nil {
+			return fmt.Errorf("%s: %w", u.Names[list[0]], err)
 		}
 	}
 	return nil
 }
 
-// step changes weights, all of a matrix or a part, along a direction. The rows of our weights are
-// inputs, those of Muon's definition are outputs.
-func (m Muon) step(u Update, decided kernels.Update, i int, direction kernels.Tensor, matrix []int) error {
+// alike lists matrices of one shape together, as many as one product is to compute with.
+func alike(weights []kernels.Tensor) (lists [][]int) {
+	const most = 1 << 25 // elements, which fill a GPU
+	open := map[[2]int]int{}
+	for i, w := range weights {
+		shape := [2]int(w.Shape)
+		at, ok := open[shape]
+		if !ok || (len(lists[at])+1)*w.Elements() > most {
+			at = len(lists)
+			open[shape], lists = at, append(lists, nil)
+		}
+		lists[at] = append(lists[at], i)
+	}
+	return lists
+}
+
+// updateAlike changes matrices of one shape.
+func (m Muon) updateAlike(u Update, decided kernels.Update, list []int) error {
+	shape := u.Weights[list[0]].Shape
+	all, err := u.Scratch(scratchMatrix, u.Weights[list[0]].DType, len(list), shape[0], shape[1])
+	if err != nil {
+		return err
+	}
+	directions := matricesOf(all)
+	if err := u.Backend.Fill(all, 0); err != nil {
+		return err
+	}
+	if err := m.move(u, list, directions); err != nil {
+		return err
+	}
+	if err := m.orthogonal(u, all); err != nil {
+		return err
+	}
+	return m.step(u, decided, list, directions, shape)
+}
+
+// matricesOf are the matrices of a stack.
+func matricesOf(stack kernels.Tensor) []kernels.Tensor {
+	list := make([]kernels.Tensor, stack.Shape[0])
+	for k := range list {
+		list[k] = stack.Slice(0, k, k+1).Reshape(stack.Shape[1:]...)
+	}
+	return list
+}
+
+// chosen are the tensors that a list of numbers names.
+func chosen(all []kernels.Tensor, list []int) []kernels.Tensor {
+	tensors := make([]kernels.Tensor, len(list))
+	for k, i := range list {
+		tensors[k] = all[i]
+	}
+	return tensors
+}
+
+// step changes weights, all of each matrix or a part, along directions that orthogonal left. The
+// rows of our weights are inputs, those of Muon's definition are outputs.
+func (m Muon) step(u Update, decided kernels.Update, list []int, directions []kernels.Tensor, matrix []int) error {
 	in, out := float64(matrix[0]), float64(matrix[1])
 	ratio := math.Sqrt(max(1, out/in))
 	if m.MatchAdamW {
 		ratio = 0.2 * math.Sqrt(max(in, out))
 	}
+	ratio *= schulzUnit
 	step := kernels.SGD{Update: decided, Decoupled: true}
 	step.LearningRate *= ratio
 	step.WeightDecay *= m.WeightDecay / ratio
-	return u.Backend.SGD(step, u.Weights[i:i+1], []kernels.Tensor{direction}, nil)
+	return u.Backend.SGD(step, chosen(u.Weights, list), directions, nil)
 }
 
-// move takes the gradient of a matrix, or of a part of it, into its momentum, and gives in y where
-// that points. It is zero in a step that is to be skipped.
-func (m Muon) move(u Update, i int, y kernels.Tensor) error {
+// move takes the gradients of matrices, or of parts of them, into their momenta, and gives in y,
+// which is zero, where those point. It stays zero in a step that is to be skipped.
+func (m Muon) move(u Update, list []int, y []kernels.Tensor) error {
 	// A step from zero leaves what a step adds, and keeps the momentum as the device decides. Its
 	// size does not matter: the direction is divided by it.
-	if err := u.Backend.Fill(y, 0); err != nil {
-		return err
-	}
 	moved := kernels.SGD{Update: u.Update, Momentum: or(m.Momentum, 0.95), Nesterov: !m.Plain}
 	moved.LearningRate, moved.WeightDecay = 1<<14, 0 // beside the epsilon below, any rate is then large
-	return u.Backend.SGD(moved, []kernels.Tensor{y}, u.Gradients[i:i+1], u.State[0][i:i+1])
+	return u.Backend.SGD(moved, y, chosen(u.Gradients, list), chosen(u.State[0], list))
 }
 
-// orthogonal is the nearest matrix to −y whose rows or columns are orthogonal, in scratch memory.
-func (m Muon) orthogonal(u Update, y kernels.Tensor) (x kernels.Tensor, err error) {
-	small := min(y.Shape[0], y.Shape[1])
-	var rooms [3]kernels.Tensor
-	for k, shape := range [3][]int{y.Shape, {small, small}, {small, small}} {
-		if rooms[k], err = u.Scratch(scratchMatrix+1+k, y.DType, shape...); err != nil {
-			return x, err
+// orthogonal puts into the matrices of a stack, (matrices, rows, columns), the nearest ones to their
+// negatives whose rows or columns are orthogonal, over schulzUnit.
+func (m Muon) orthogonal(u Update, y kernels.Tensor) error {
+	dtype, count, rows, columns := y.DType, y.Shape[0], y.Shape[1], y.Shape[2]
+	if _, ok := u.Backend.(kernels.Rounder); ok && dtype == kernels.F32 {
+		dtype = kernels.F16 // for products as fast as a device has them: numbers are at most 4 here
+	}
+	small := min(rows, columns)
+	var rooms [4]kernels.Tensor
+	for k, shape := range [4][]int{y.Shape, y.Shape, {count, small, small}, {count, small, small}} {
+		var err error
+		if rooms[k], err = u.Scratch(scratchMatrix+1+k, dtype, shape...); err != nil {
+			return err
 		}
 	}
-	x = rooms[0]
-	n := y.Elements()
-	unit := kernels.Norm{RMS: true, X: y.Reshape(1, n), Eps: 1e-30}
-	if err := u.Backend.NormForward(&unit, kernels.NormOutputs{Y: x.Reshape(1, n)}); err != nil {
-		return x, err
-	}
-	if err := u.Backend.MulScalar(-1/math.Sqrt(float64(n)), x, x); err != nil {
-		return x, err
-	}
-	for range cmp.Or(m.Iterations, 5) {
-		if err := newtonSchulz(u.Backend, x, y, rooms[1], rooms[2]); err != nil {
-			return x, err
-		}
-		x, y = y, x
-	}
-	return x, nil
-}
-
-// newtonSchulz makes the singular values of y nearer to 1 than those of x, by a polynomial that is
-// steep at zero and ends between 0.7 and 1.2:
-//
-//	A = x·xᵀ   y = a·x + (b·A + c·A²)·x
-//
-// or by A = xᵀ·x from the other side, whichever is smaller. A GPU may round float32 to TF32 here,
-// which is faster: the singular values end further from 1 than that.
-func newtonSchulz(backend kernels.Backend, x, y, a, polynomial kernels.Tensor) error {
-	product := func(left, right, into kernels.Tensor, adds bool) error {
-		return backend.MatMul(&kernels.MatMul{A: left, B: right, Accumulate: adds, Precision: kernels.PrecisionTF32}, kernels.MatMulOutputs{C: into})
-	}
-	turned, wide := x.Permute(1, 0), x.Shape[0] <= x.Shape[1]
-	left, right := x, turned
-	if !wide {
-		left, right = turned, x
-	}
-	if err := product(left, right, a, false); err != nil {
+	x, next := rooms[0], rooms[1]
+	if err := minusUnits(u, y, x); err != nil {
 		return err
 	}
+	last := cmp.Or(m.Iterations, 5) - 1
+	for i := range last + 1 {
+		if i == last {
+			next = y
+		}
+		if err := newtonSchulz(u.Backend, x, next, rooms[2], rooms[3]); err != nil {
+			return err
+		}
+		x, next = next, x
+	}
+	return nil
+}
+
+// minusUnits is x = −y/(|y|·schulzUnit) of each matrix of a stack, and zero where y is. It may
+// change y.
+func minusUnits(u Update, y, x kernels.Tensor) error {
+	count, columns := y.Shape[0], y.Shape[2]
+	var rooms [3]kernels.Tensor
+	for k, room := range [3]struct {
+		dtype kernels.DType
+		shape []int
+	}{{kernels.F64, []int{count}}, {y.DType, []int{count}}, {y.DType, []int{count, columns}}} {
+		var err error
+		if rooms[k], err = u.Scratch(scratchMatrix+5+k, room.dtype, room.shape...); err != nil {
+			return err
+		}
+	}
+	squares, norms, rows := rooms[0], rooms[1], rooms[2]
+	eachNorm, eachRow := norms, rows
+	eachNorm.Shape, eachNorm.Strides = rows.Shape, []int{1, 0}
+	eachRow.Shape, eachRow.Strides = y.Shape, []int{columns, 0, 1}
+	quotient := y
+	if x.DType == y.DType {
+		quotient = x
+	}
+	err := firstError(
+		u.Backend.SumSquares(matricesOf(y), squares),
+		u.Backend.Copy(norms, squares),
+		u.Backend.AddScalar(1e-30, norms, norms),
+		u.Backend.Apply(kernels.Sqrt, norms, norms),
+		u.Backend.MulScalar(-schulzUnit, norms, norms),
+		u.Backend.Copy(rows, eachNorm), // so that whole rows are divided at once
+		u.Backend.Div(y, eachRow, quotient),
+	)
+	if err != nil || x.DType == y.DType {
+		return err
+	}
+	return u.Backend.Copy(x, y)
+}
+
+// newtonSchulz makes the singular values of matrices y nearer to 1 than those of x, by a polynomial
+// that is steep at zero and ends between 0.7 and 1.2:
+//
+//	A = x·xᵀ   y = (a + b·A + c·A²)·x
+//
+// or by A = xᵀ·x from the other side, whichever is smaller. In units of schulzUnit, c is 1, so that
+//
+//	a + b·A + A² = (A + b/2)² + a − b²/4
+//
+// and three products and two sums with a diagonal are all that there is to compute.
+func newtonSchulz(backend kernels.Backend, x, y, a, polynomial kernels.Tensor) error {
+	product := func(left, right, into kernels.Tensor) error {
+		return backend.MatMul(&kernels.MatMul{A: left, B: right}, kernels.MatMulOutputs{C: into})
+	}
+	addToDiagonal := func(t kernels.Tensor, number float64) error {
+		side := t.Shape[1]
+		t.Shape, t.Strides = []int{t.Shape[0], side, 1}, []int{side * side, side + 1, 1}
+		return backend.AddScalar(number, t, t)
+	}
+	left, right := x, x.Permute(0, 2, 1)
 	between, beside := polynomial, x
-	if !wide {
-		between, beside = x, polynomial
+	if x.Shape[1] > x.Shape[2] {
+		left, right, between, beside = right, left, x, polynomial
 	}
 	return firstError(
-		backend.MulScalar(schulzB/schulzC, a, polynomial), // c multiplies this and A²
-		product(a, a, polynomial, true),
-		backend.MulScalar(schulzC, polynomial, polynomial),
-		backend.MulScalar(schulzA, x, y),
-		product(between, beside, y, true),
+		product(left, right, a),
+		addToDiagonal(a, schulzHalf),
+		product(a, a, polynomial),
+		addToDiagonal(polynomial, schulzA-schulzHalf*schulzHalf),
+		product(between, beside, y),
 	)
 }
 
 // The polynomial a·x + b·x³ + c·x⁵ of Muon.
 const schulzA, schulzB, schulzC = 3.4445, -4.7750, 2.0315
+
+// schulzUnit is c^(−1/4): with x = schulzUnit·z the polynomial is a·z + b·schulzUnit²·z³ + z⁵.
+// schulzHalf is half of its middle number.
+var (
+	schulzUnit = math.Pow(schulzC, -0.25)
+	schulzHalf = schulzB / (2 * math.Sqrt(schulzC))
+)

@@ -48,12 +48,12 @@ func (m Muon) updateTogether(u Update, decided kernels.Update, matrices []int) e
 	parts := make([]kernels.Tensor, len(matrices))
 	for k, i := range matrices {
 		var err error
-		if parts[k], err = u.Scratch(scratchMatrix+4+k, u.Weights[i].DType, u.Weights[i].Shape...); err != nil {
+		if parts[k], err = u.Scratch(scratchParts+k, u.Weights[i].DType, u.Weights[i].Shape...); err != nil {
 			return err
 		}
-		if err := m.move(u, i, parts[k]); err != nil {
-			return err
-		}
+	}
+	if err := firstError(u.Backend.Zero(parts), m.move(u, matrices, parts)); err != nil {
+		return err
 	}
 	var whole kernels.Tensor
 	if rank := u.shared.ranks.Rank(); rank < len(matrices) {
@@ -66,8 +66,7 @@ func (m Muon) updateTogether(u Update, decided kernels.Update, matrices []int) e
 		return err
 	}
 	if whole.IsSet() {
-		var err error
-		if whole, err = m.orthogonal(u, whole); err != nil {
+		if err := m.orthogonal(u, whole.Reshape(append([]int{1}, whole.Shape...)...)); err != nil {
 			return err
 		}
 	}
@@ -75,7 +74,7 @@ func (m Muon) updateTogether(u Update, decided kernels.Update, matrices []int) e
 		return err
 	}
 	for k, i := range matrices {
-		if err := m.step(u, decided, i, parts[k], u.shared.shapes[i]); err != nil {
+		if err := m.step(u, decided, matrices[k:k+1], parts[k:k+1], u.shared.shapes[i]); err != nil {
 			return err
 		}
 	}

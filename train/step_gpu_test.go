@@ -54,6 +54,32 @@ func inFloat8(c training) training {
 	return c
 }
 
+// byMuon is a training whose blocks' matrices are trained by Muon.
+func byMuon(c training) training {
+	c.change = func(l *LoopConfig) {
+		l.Optimizer = Muon{WeightDecay: 0.1, MatchAdamW: true}
+		l.Options.Groups = []Group{{
+			Match: Any(Vectors, Named("tokens.*", "positions.*", "head.*")), Optimizer: AdamW{WeightDecay: 0.1},
+		}}
+	}
+	return c
+}
+
+// ofRows is a training on batches of so many rows.
+func ofRows(rows int, c training) training {
+	c.rows = rows
+	return c
+}
+
+// longLlama1B is a training on one sequence of 128k tokens.
+func longLlama1B() training {
+	c, shape := llama1B, *llama1B.llama
+	shape.Context, c.model.Context = 128<<10, 128<<10
+	shape.Block = func(_ int, b *nn.BlockConfig) { b.Init, b.ProjInit = cheap, cheap }
+	c.rows, c.llama = 1, &shape
+	return c
+}
+
 // loraOfLlama1B trains changes of rank 8 to all matrices of its blocks, which are kept in 16 bits.
 func loraOfLlama1B() training {
 	c, shape := llama1B, *llama1B.llama
@@ -129,9 +155,13 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"GPT2-124M-packed", gpt(12, 12, 768, 1024, 32).overDocuments()},
 		{"GPT2-124M-tf32", wideGPT(kernels.PrecisionTF32)},
 		{"GPT2-124M-float32", wideGPT(kernels.PrecisionFloat32)},
+		{"GPT2-124M-muon", byMuon(gpt(12, 12, 768, 1024, 32))},
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
 		{"Llama-1B", llama1B},
 		{"Llama-1B-fp8", inFloat8(llama1B)},
+		{"Llama-1B-32k", ofRows(16, llama1B)},
+		{"Llama-1B-32k-muon", byMuon(ofRows(16, llama1B))},
+		{"Llama-1B-128k-tokens-in-60GiB", within(longLlama1B(), 60<<30)},
 		{"Llama-8B-layers", layersOf8B},
 		{"Llama-8B-layers-fp8", inFloat8(layersOf8B)},
 		{"Llama-1B-LoRA", loraOfLlama1B()},
