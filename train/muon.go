@@ -143,16 +143,17 @@ func (m Muon) move(u Update, list []int, y []kernels.Tensor) error {
 	return u.Backend.SGD(moved, y, chosen(u.Gradients, list), chosen(u.State[0], list))
 }
 
-// orthogonal puts into the matrices of a stack, (matrices, rows, columns), the nearest ones to their
-// negatives whose rows or columns are orthogonal, over schulzUnit.
+// orthogonal puts into the matrices of a stack, (matrices, rows, columns), the nearest ones to
+// their negatives whose rows or columns are orthogonal, over schulzUnit.
 func (m Muon) orthogonal(u Update, y kernels.Tensor) error {
 	dtype, count, rows, columns := y.DType, y.Shape[0], y.Shape[1], y.Shape[2]
 	if _, ok := u.Backend.(kernels.Rounder); ok && dtype == kernels.F32 {
-		dtype = kernels.F16 // for products as fast as a device has them: numbers are at most 4 here
+		dtype = kernels.F16 // for products as fast as a device has them: numbers are small here
 	}
 	small := min(rows, columns)
-	var rooms [4]kernels.Tensor
-	for k, shape := range [4][]int{y.Shape, y.Shape, {count, small, small}, {count, small, small}} {
+	square := []int{count, small, small}
+	var rooms [7]kernels.Tensor
+	for k, shape := range [7][]int{y.Shape, y.Shape, square, square, square, square, square} {
 		var err error
 		if rooms[k], err = u.Scratch(scratchMatrix+1+k, dtype, shape...); err != nil {
 			return err
@@ -162,15 +163,18 @@ func (m Muon) orthogonal(u Update, y kernels.Tensor) error {
 	if err := minusUnits(u, y, x); err != nil {
 		return err
 	}
-	last := cmp.Or(m.Iterations, 5) - 1
-	for i := range last + 1 {
-		if i == last {
+	together := 1
+	if max(rows, columns) >= 2*small {
+		together = 3 // products of square matrices are the smaller ones then
+	}
+	for left := cmp.Or(m.Iterations, 5); left > 0; x, next = next, x {
+		n := min(together, left)
+		if left -= n; left == 0 {
 			next = y
 		}
-		if err := newtonSchulz(u.Backend, x, next, rooms[2], rooms[3]); err != nil {
+		if err := newtonSchulz(u.Backend, x, next, [5]kernels.Tensor(rooms[2:]), n); err != nil {
 			return err
 		}
-		x, next = next, x
 	}
 	return nil
 }
@@ -185,7 +189,7 @@ func minusUnits(u Update, y, x kernels.Tensor) error {
 		shape []int
 	}{{kernels.F64, []int{count}}, {y.DType, []int{count}}, {y.DType, []int{count, columns}}} {
 		var err error
-		if rooms[k], err = u.Scratch(scratchMatrix+5+k, room.dtype, room.shape...); err != nil {
+		if rooms[k], err = u.Scratch(scratchMatrix+8+k, room.dtype, room.shape...); err != nil {
 			return err
 		}
 	}
@@ -213,36 +217,62 @@ func minusUnits(u Update, y, x kernels.Tensor) error {
 }
 
 // newtonSchulz makes the singular values of matrices y nearer to 1 than those of x, by a polynomial
-// that is steep at zero and ends between 0.7 and 1.2:
+// that is steep at zero and ends between 0.7 and 1.2, which is applied n times:
 //
-//	A = x·xᵀ   y = (a + b·A + c·A²)·x
+//	A = x·xᵀ   P = a + b·A + c·A²   y = P·x   y·yᵀ = P·A·P
 //
-// or by A = xᵀ·x from the other side, whichever is smaller. In units of schulzUnit, c is 1, so that
+// or by A = xᵀ·x from the other side, whichever is smaller. All n polynomials are multiplied before
+// x is. Where there are many, their product is large beside what it leaves of the largest singular
+// values, and so are the errors of its numbers. In units of schulzUnit, c is 1, so that
 //
-//	a + b·A + A² = (A + b/2)² + a − b²/4
+//	P = (A + b/2)² + a − b²/4
 //
-// and three products and two sums with a diagonal are all that there is to compute.
-func newtonSchulz(backend kernels.Backend, x, y, a, polynomial kernels.Tensor) error {
-	product := func(left, right, into kernels.Tensor) error {
-		return backend.MatMul(&kernels.MatMul{A: left, B: right}, kernels.MatMulOutputs{C: into})
+// which is one product, and two sums with a diagonal.
+func newtonSchulz(backend kernels.Backend, x, y kernels.Tensor, square [5]kernels.Tensor, n int) (err error) {
+	product := func(left, right, into kernels.Tensor) {
+		if err == nil {
+			err = backend.MatMul(&kernels.MatMul{A: left, B: right}, kernels.MatMulOutputs{C: into})
+		}
 	}
-	addToDiagonal := func(t kernels.Tensor, number float64) error {
+	addToDiagonal := func(t kernels.Tensor, number float64) {
 		side := t.Shape[1]
 		t.Shape, t.Strides = []int{t.Shape[0], side, 1}, []int{side * side, side + 1, 1}
-		return backend.AddScalar(number, t, t)
+		if err == nil {
+			err = backend.AddScalar(number, t, t)
+		}
 	}
-	left, right := x, x.Permute(0, 2, 1)
-	between, beside := polynomial, x
-	if x.Shape[1] > x.Shape[2] {
-		left, right, between, beside = right, left, x, polynomial
+	turned, wide := x.Permute(0, 2, 1), x.Shape[1] <= x.Shape[2]
+	a, beside, p, all, next := square[0], square[1], square[2], square[3], square[4]
+	if wide {
+		product(x, turned, a)
+	} else {
+		product(turned, x, a)
 	}
-	return firstError(
-		product(left, right, a),
-		addToDiagonal(a, schulzHalf),
-		product(a, a, polynomial),
-		addToDiagonal(polynomial, schulzA-schulzHalf*schulzHalf),
-		product(between, beside, y),
-	)
+	for k := range n {
+		goesOn, shifted := k < n-1, a
+		if goesOn && err == nil {
+			shifted, err = beside, backend.Copy(beside, a)
+		}
+		addToDiagonal(shifted, schulzHalf)
+		product(shifted, shifted, p)
+		addToDiagonal(p, schulzA-schulzHalf*schulzHalf)
+		if goesOn {
+			product(p, a, beside)
+			product(beside, p, a)
+		}
+		if k == 0 {
+			p, all = all, p
+			continue
+		}
+		product(p, all, next)
+		all, next = next, all
+	}
+	if wide {
+		product(all, x, y)
+	} else {
+		product(x, all, y)
+	}
+	return err
 }
 
 // The polynomial a·x + b·x³ + c·x⁵ of Muon.

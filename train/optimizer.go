@@ -97,8 +97,8 @@ func (u Update) unscaled() (kernels.Update, error) {
 const (
 	scratchControl = iota
 	scratchAverage
-	scratchMatrix                     // and seven behind it
-	scratchParts  = scratchMatrix + 8 // and those behind it
+	scratchMatrix                      // and ten behind it
+	scratchParts  = scratchMatrix + 11 // and those behind it
 )
 
 // withDecay is what a kernel needs to know, with the optimiser's weight decay.
