@@ -71,12 +71,10 @@ func ofRows(rows int, c training) training {
 	return c
 }
 
-// longLlama1B is a training on one sequence of 128k tokens.
-func longLlama1B() training {
-	c, shape := llama1B, *llama1B.llama
-	shape.Context, c.model.Context = 128<<10, 128<<10
-	shape.Block = func(_ int, b *nn.BlockConfig) { b.Init, b.ProjInit = cheap, cheap }
-	c.rows, c.llama = 1, &shape
+// ofLength is a training of a Llama on rows of so many tokens.
+func ofLength(length int, c training) training {
+	shape := *c.llama
+	shape.Context, c.model.Context, c.llama = length, length, &shape
 	return c
 }
 
@@ -161,9 +159,10 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"Llama-1B-fp8", inFloat8(llama1B)},
 		{"Llama-1B-32k", ofRows(16, llama1B)},
 		{"Llama-1B-32k-muon", byMuon(ofRows(16, llama1B))},
-		{"Llama-1B-128k-tokens-in-60GiB", within(longLlama1B(), 60<<30)},
+		{"Llama-1B-128k-tokens-in-60GiB", within(ofRows(1, ofLength(128<<10, llama1B)), 60<<30)},
 		{"Llama-8B-layers", layersOf8B},
 		{"Llama-8B-layers-fp8", inFloat8(layersOf8B)},
+		{"Llama-8B-layers-8k", ofLength(8192, layersOf8B)},
 		{"Llama-1B-LoRA", loraOfLlama1B()},
 		{"Llama-1B-QLoRA", qloraOfLlama1B()},
 		{"Llama-8B-LoRA-2k", loraOfLlama8B(1, 2048, ops.BFloat16)},
