@@ -3,15 +3,19 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"image/color"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/chart"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
@@ -21,6 +25,7 @@ import (
 var (
 	text      = flag.String("text", "", "file of text that TestTextInFloat8 trains on, 8 MB at least; without one it is skipped")
 	textSeeds = flag.String("text-seeds", "1,2,3", "what TestTextInFloat8 draws batches by")
+	textDrawn = flag.String("text-picture", "", "file that TestTextInFloat8 draws its losses into, an SVG")
 )
 
 // A GPT of characters learns in 8 bits what it learns in bfloat16, for several draws of batches:
@@ -54,6 +59,7 @@ func TestTextInFloat8(t *testing.T) {
 		t.Fatal(err)
 	}
 	var narrow, again []textDifference
+	var picture textPicture
 	for _, s := range strings.Split(*textSeeds, ",") {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -62,10 +68,14 @@ func TestTextInFloat8(t *testing.T) {
 		c := textTraining{characters: len(known), learnt: learnt, unseen: unseen, seed: seed, rate: 5e-4}
 		wide := c.losses(t)
 		c.precision = kernels.PrecisionFloat8
-		narrow = append(narrow, wide.compare(t, "8 bits", c.losses(t)))
+		short := c.losses(t)
+		narrow = append(narrow, wide.compare(t, "8 bits", short))
 		c.precision, c.rate = kernels.PrecisionAuto, c.rate*(1+1e-6)
-		again = append(again, wide.compare(t, "bfloat16 again", c.losses(t)))
+		second := c.losses(t)
+		again = append(again, wide.compare(t, "bfloat16 again", second))
+		picture.add(wide, short, second)
 	}
+	picture.write(t)
 	off, noise := meanDifference(narrow), meanDifference(again)
 	t.Logf("mean of the seeds: 8 bits %v, bfloat16 again %v", off, noise)
 	const asked = 0.005
@@ -172,6 +182,53 @@ func (c textTraining) losses(t *testing.T) textLosses {
 		t.Fatal(err)
 	}
 	return losses
+}
+
+// textPicture is the losses of all seeds, and how far they are off, in parts of some steps.
+type textPicture struct{ wide, narrow, narrowOff, againOff []chart.Line }
+
+func (p *textPicture) add(wide, narrow, again textLosses) {
+	const fine, coarse = 20, 100
+	line := func(n int, c color.NRGBA, y func(part int) float64) chart.Line {
+		l := chart.Line{Color: c, Width: 1}
+		for k := range len(wide.steps) / n {
+			l.Points = append(l.Points, chart.Point{X: float64(k*n + n/2), Y: y(k)})
+		}
+		return l
+	}
+	blue, orange := color.NRGBA{R: 24, G: 90, B: 160, A: 255}, color.NRGBA{R: 217, G: 95, B: 14, A: 255}
+	of := func(l textLosses) func(int) float64 {
+		return func(k int) float64 { return average(l.steps[k*fine:][:fine]) }
+	}
+	off := func(l textLosses) func(int) float64 {
+		return func(k int) float64 {
+			return 100 * (average(l.steps[k*coarse:][:coarse])/average(wide.steps[k*coarse:][:coarse]) - 1)
+		}
+	}
+	p.wide, p.narrow = append(p.wide, line(fine, blue, of(wide))), append(p.narrow, line(fine, orange, of(narrow)))
+	p.narrowOff, p.againOff = append(p.narrowOff, line(coarse, orange, off(narrow))), append(p.againOff, line(coarse, blue, off(again)))
+}
+
+func (p *textPicture) write(t *testing.T) {
+	if *textDrawn == "" {
+		return
+	}
+	panel := func(y string, height float64, first string, firsts []chart.Line, second string, seconds []chart.Line) chart.Panel {
+		return chart.Panel{X: "step", Y: y, Height: height, Rows: 2, Lines: append(slices.Clone(firsts), seconds...), Legend: []chart.Entry{
+			{Text: first, Lines: firsts[:1]}, {Text: second, Lines: seconds[:1]},
+		}}
+	}
+	var drawn bytes.Buffer
+	err := chart.Write(&drawn, "svg", []chart.Panel{
+		panel("loss", 300, "bfloat16, a line a seed", p.wide, "8 bits", p.narrow),
+		panel("% off", 180, "bfloat16 again, with a rate a millionth larger", p.againOff, "8 bits", p.narrowOff),
+	})
+	if err == nil {
+		err = os.WriteFile(*textDrawn, drawn.Bytes(), 0o666)
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func average(list []float64) (sum float64) {
