@@ -6,7 +6,8 @@
 
 A step is forward, backward, clipping at 1 and AdamW. Times are medians over steps between two events, with autocast to bfloat16, fused
 AdamW and torch.compile; --graphs records the compiled parts in CUDA graphs, and --eager compiles nothing. With --fp8 the linear layers
-of blocks multiply in 8 bits: e4m3, a scale for each row of A and column of B, by torch._scaled_mm with fast sums.
+of blocks multiply in 8 bits: e4m3, a scale for each row of A and column of B, by torch._scaled_mm with fast sums. With --muon
+torch.optim.Muon trains the matrices of blocks.
 """
 import argparse, json, os, statistics
 import torch
@@ -127,12 +128,21 @@ class Model(nn.Module):
         return F.cross_entropy(self.head(self.norm(h)).flatten(0, 1), y.flatten())
 
 
-def measure(name, how, layers):
+def optimizers(model, muon):
+    of_muon = {id(p): p for p in model.blocks.parameters() if muon and p.dim() == 2}
+    rest = [p for p in model.parameters() if id(p) not in of_muon]
+    list = [torch.optim.AdamW(rest, 6e-4, fused=True)]
+    if muon:
+        list.append(torch.optim.Muon(of_muon.values(), 6e-4, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"))
+    return list
+
+
+def measure(name, how, layers, muon):
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(0)
     vocabulary, length, batch = MODELS[name][5:8]
     model = Model(name).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), 6e-4, fused=True)
+    updates = optimizers(model, muon)
     run = model if how == "eager" else torch.compile(model, mode="reduce-overhead" if how == "graphs" else "default")
     x, y = (torch.randint(0, vocabulary, (batch, length), device="cuda") for _ in range(2))
 
@@ -141,8 +151,9 @@ def measure(name, how, layers):
             loss = run(x, y)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=how != "graphs")
+        for optimizer in updates:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=how != "graphs")
 
     for _ in range(8):
         step()
@@ -155,7 +166,7 @@ def measure(name, how, layers):
     events[-1].record()
     torch.cuda.synchronize()
     ms = statistics.median(a.elapsed_time(b) for a, b in zip(events, events[1:]))
-    print(f"PyTorch {torch.__version__} {name} {how}{layers}: {ms:.2f} ms/step {batch * length / ms * 1e3:.0f} tokens/s "
+    print(f"PyTorch {torch.__version__} {name} {how}{layers}{', Muon' if muon else ''}: {ms:.2f} ms/step {batch * length / ms * 1e3:.0f} tokens/s "
           f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB-peak", flush=True)
 
 
@@ -194,6 +205,7 @@ if __name__ == "__main__":
     arguments.add_argument("--graphs", action="store_true")
     arguments.add_argument("--eager", action="store_true")
     arguments.add_argument("--fp8", action="store_true")
+    arguments.add_argument("--muon", action="store_true")
     options = arguments.parse_args()
     if options.fp8:
         Block.linear = Float8Linear
@@ -201,4 +213,4 @@ if __name__ == "__main__":
         if options.what == "losses":
             losses(name)
         else:
-            measure(name, "graphs" if options.graphs else "eager" if options.eager else "compiled", ", 8 bits" if options.fp8 else "")
+            measure(name, "graphs" if options.graphs else "eager" if options.eager else "compiled", ", 8 bits" if options.fp8 else "", options.muon)
