@@ -27,28 +27,66 @@ func topK[T kernels.Float](b *Backend, x, values, ids kernels.Tensor) {
 	most := 1 + k/8 // what a row costs beside looking at it
 	b.eachRow(from.n, length*most, func(i int) {
 		x, values := unsafe.Slice(from.at(i), length), unsafe.Slice(to.at(i), k)
-		var few [32]int
-		largest := few[:0]
-		switch {
-		case k > len(few):
+		var few [simd.Columns]int
+		var largest []int
+		if k > len(few) {
 			largest = sortedIndices(x)[:k]
-		case !simd.Finite(1, length, &x[0], length):
-			largest = appendLargest(largest, x, k)
-		case k == 1:
-			largest = append(largest, slices.Index(x, simd.Greatest(length, &x[0])))
-		default:
-			largest = appendLargestFinite(largest, x, k)
+		} else {
+			largest = appendLargest(few[:0], x, k)
 		}
 		for j, at := range largest {
 			values[j] = x[at]
-			setIndex(ids, i*k+j, at)
 		}
+		setIndices(ids, i, largest)
 	})
 }
 
 // appendLargest is the indices of the k largest elements, kept in order while the row is looked
 // through.
 func appendLargest[T kernels.Float](list []int, x []T, k int) []int {
+	var columns [simd.Columns]T
+	whole := len(x) &^ (simd.Columns - 1)
+	if whole < 4*simd.Columns || !simd.Maxima(whole, &x[0], &columns) {
+		return appendLargestOfAny(list, x, k)
+	}
+	most := columns[0]
+	for _, v := range x[whole:] {
+		if v-v != 0 { // neither is it a number
+			return appendLargestOfAny(list, x, k)
+		}
+		most = max(most, v)
+	}
+	// The k-th greatest of the maxima of a row's columns is no greater than the k-th greatest
+	// element: few elements are not below it.
+	var found [8 * simd.Columns]int64
+	if k == 1 {
+		simd.NotBelow(len(x), &x[0], max(most, simd.Greatest(len(columns), &columns[0])), found[:1])
+		return append(list, int(found[0]))
+	}
+	count := simd.NotBelow(len(x), &x[0], simd.Kth(&columns, k), found[:])
+	if count == len(found) { // many are equal, or the great ones lie in few columns
+		return appendLargestOfAny(list, x, k)
+	}
+	for _, id := range found[:count] {
+		i := int(id)
+		at := len(list)
+		if at == k {
+			if at--; x[i] <= x[list[at]] {
+				continue
+			}
+		} else {
+			list = append(list, i)
+		}
+		for ; at > 0 && x[i] > x[list[at-1]]; at-- {
+			list[at] = list[at-1]
+		}
+		list[at] = i
+	}
+	return list
+}
+
+// appendLargestOfAny is appendLargest of numbers and others, one after the other.
+func appendLargestOfAny[T kernels.Float](list []int, x []T, k int) []int {
 	for i, v := range x {
 		if len(list) == k && !above(v, x[list[k-1]]) {
 			continue
@@ -61,24 +99,6 @@ func appendLargest[T kernels.Float](list []int, x []T, k int) []int {
 			list = list[:k-1]
 		}
 		list = slices.Insert(list, at, i)
-	}
-	return list
-}
-
-// appendLargestFinite is appendLargest of numbers, most of which one comparison passes over.
-func appendLargestFinite[T kernels.Float](list []int, x []T, k int) []int {
-	list = appendLargest(list, x[:k], k)
-	least := x[list[k-1]]
-	for i := k; i < len(x); i++ {
-		if x[i] <= least {
-			continue
-		}
-		at := k - 1
-		for ; at > 0 && x[i] > x[list[at-1]]; at-- {
-			list[at] = list[at-1]
-		}
-		list[at] = i
-		least = x[list[k-1]]
 	}
 	return list
 }
@@ -104,17 +124,24 @@ func sortedIndices[T kernels.Float](x []T) []int {
 // above reports whether x is larger than y. NaN is larger than any number.
 func above[T kernels.Float](x, y T) bool { return x > y || x != x && y == y }
 
-// setIndex writes element n, in row-major order, of a tensor of indices.
-func setIndex(t kernels.Tensor, n, value int) {
-	at := 0
-	for axis := len(t.Shape) - 1; axis >= 0; axis-- {
-		at += n % t.Shape[axis] * t.Strides[axis]
-		n /= t.Shape[axis]
+// setIndices writes the last axis of a row, by its number in row-major order, of a tensor of indices.
+func setIndices(t kernels.Tensor, row int, list []int) {
+	at, last := 0, len(t.Shape)-1
+	for axis := last - 1; axis >= 0; axis-- {
+		at += row % t.Shape[axis] * t.Strides[axis]
+		row /= t.Shape[axis]
 	}
+	step := t.Strides[last]
 	if t.DType == kernels.I32 {
-		kernels.Host[int32](t)[at] = int32(value)
-	} else {
-		kernels.Host[int64](t)[at] = int64(value)
+		to := kernels.Host[int32](t)
+		for j, id := range list {
+			to[at+j*step] = int32(id)
+		}
+		return
+	}
+	to := kernels.Host[int64](t)
+	for j, id := range list {
+		to[at+j*step] = int64(id)
 	}
 }
 

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -23,15 +22,11 @@ func (b *Backend) LogSoftmaxForward(x, y kernels.Tensor) (err error) {
 
 func logSoftmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
 	from, to, length := rowViewOf[T](x), rowViewOf[T](y), lastAxis(x)
-	var ones, zeros [256]T
-	for i := range ones {
-		ones[i] = 1
-	}
 	b.eachRow(from.n, length, func(i int) {
 		x, y := from.at(i), to.at(i)
 		most, sum := exponentialsOf(length, x)
-		for from := 0; from < length; from += len(ones) {
-			simd.Normalize(min(len(ones), length-from), offset(y, from), offset(x, from), most, 1, -T(math.Log(sum)), &ones[0], &zeros[0])
+		for from := 0; from < length; from += pieceElements {
+			simd.LogProbabilities(min(pieceElements, length-from), offset(y, from), offset(x, from), most, T(math.Log(sum)))
 		}
 	})
 }
@@ -57,15 +52,8 @@ func logSoftmaxBackward[T kernels.Float](b *Backend, y, dy, dx kernels.Tensor) {
 		for from := 0; from < length; from += pieceElements {
 			sum += simd.Sum(min(pieceElements, length-from), offset(dy, from))
 		}
-		// One piece after the other, through the cache: dx may be dy.
-		var shares [256]T
-		for from := 0; from < length; from += len(shares) {
-			n := min(len(shares), length-from)
-			simd.ScaledExp(n, &shares[0], offset(y, from), 0, T(sum), 0)
-			dy, dx := unsafe.Slice(offset(dy, from), n), unsafe.Slice(offset(dx, from), n)
-			for v, share := range shares[:n] {
-				dx[v] = dy[v] - share
-			}
+		for from := 0; from < length; from += pieceElements {
+			simd.LogSoftmaxRowGrad(min(pieceElements, length-from), offset(dx, from), offset(y, from), offset(dy, from), T(sum))
 		}
 	})
 }

@@ -1,7 +1,7 @@
 package cpu
 
 import (
-	"unsafe"
+	"math"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -20,13 +20,36 @@ func (b *Backend) SoftmaxForward(x, y kernels.Tensor) (err error) {
 	return nil
 }
 
+// softmaxForward goes through a row piece by piece and writes exponentials, of the differences from
+// the greatest element so far, and then goes through what it wrote.
 func softmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
 	from, to, length := rowViewOf[T](x), rowViewOf[T](y), lastAxis(x)
+	pieces := ceilDiv(length, pieceElements)
 	b.eachRow(from.n, length, func(i int) {
 		x, y := from.at(i), to.at(i)
-		most, sum := exponentialsOf(length, x)
-		for at := 0; at < length; at += pieceElements {
-			simd.ScaledExp(min(pieceElements, length-at), offset(y, at), offset(x, at), most, T(1/sum), 0)
+		var few [4]T
+		mosts := few[:]
+		if pieces > len(few) {
+			mosts = make([]T, pieces)
+		}
+		most, sum := T(0), 0.0
+		for p := range pieces {
+			at := p * pieceElements
+			n := min(pieceElements, length-at)
+			pieceMost := simd.Greatest(n, offset(x, at))
+			if p == 0 {
+				most = pieceMost
+			}
+			if pieceMost > most {
+				sum *= math.Exp(float64(most) - float64(pieceMost))
+				most = pieceMost
+			}
+			mosts[p] = most
+			sum += float64(simd.Exponentials(n, offset(y, at), offset(x, at), most))
+		}
+		for p := range pieces {
+			at, factor := p*pieceElements, [1]T{T(math.Exp(float64(mosts[p])-float64(most)) / sum)}
+			simd.ScaleRows(1, min(pieceElements, length-at), offset(y, at), 0, offset(y, at), 0, factor[:])
 		}
 	})
 }
@@ -50,15 +73,15 @@ const summed = 256
 func softmaxBackward[T kernels.Float](b *Backend, y, dy, dx kernels.Tensor) {
 	out, dOut, d, length := rowViewOf[T](y), rowViewOf[T](dy), rowViewOf[T](dx), lastAxis(y)
 	b.eachRow(out.n, length, func(i int) {
-		y, dy, dx := unsafe.Slice(out.at(i), length), unsafe.Slice(dOut.at(i), length), unsafe.Slice(d.at(i), length)
+		y, dy, dx := out.at(i), dOut.at(i), d.at(i)
 		mean := 0.0
 		for from := 0; from < length; from += summed {
 			var part [1]T
-			simd.Dots(1, min(summed, length-from), offset(&y[0], from), 0, offset(&dy[0], from), 0, part[:])
+			simd.Dots(1, min(summed, length-from), offset(y, from), 0, offset(dy, from), 0, part[:])
 			mean += float64(part[0])
 		}
-		for v, p := range y {
-			dx[v] = p * (dy[v] - T(mean))
+		for from := 0; from < length; from += pieceElements {
+			simd.SoftmaxRowGrad(min(pieceElements, length-from), offset(dx, from), offset(y, from), offset(dy, from), T(mean))
 		}
 	})
 }

@@ -50,10 +50,7 @@ func ScaledExp[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 		scaledExpVector(n, y, x, lse, scale, less)
 		return
 	}
-	out, least := row(y, 0, 0, n), leastExp64
-	if size[T]() == 4 {
-		least = leastExp32
-	}
+	out, least := row(y, 0, 0, n), leastOfExp[T]()
 	for j, v := range row(x, 0, 0, n) {
 		e := math.Exp(float64(v - lse))
 		if e < least {
@@ -61,6 +58,84 @@ func ScaledExp[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 		}
 		out[j] = T(e)*scale - less
 	}
+}
+
+// Exponentials writes y_j = exp(x_j − most) for a most that no x_j exceeds, and gives their sum. What
+// [ScaledExp] counts as 0 is written as 0. y may be x.
+func Exponentials[T kernels.Float](n int, y, x *T, most T) T {
+	if n <= 0 {
+		return 0
+	}
+	if active != Generic {
+		return exponentialsVector(n, y, x, most)
+	}
+	out, sum, least := row(y, 0, 0, n), T(0), leastOfExp[T]()
+	for j, v := range row(x, 0, 0, n) {
+		e := math.Exp(float64(v - most))
+		sum += T(e)
+		if e < least {
+			e = 0
+		}
+		out[j] = T(e)
+	}
+	return sum
+}
+
+// LogProbabilities writes y_j = (x_j − most) − log. y may be x.
+func LogProbabilities[T kernels.Float](n int, y, x *T, most, log T) {
+	if n <= 0 {
+		return
+	}
+	if active != Generic {
+		logProbabilitiesVector(n, y, x, most, log)
+		return
+	}
+	out := row(y, 0, 0, n)
+	for j, v := range row(x, 0, 0, n) {
+		out[j] = v - most - log
+	}
+}
+
+// SoftmaxRowGrad writes dx_j = y_j·(dy_j − mean). dx may be y or dy.
+func SoftmaxRowGrad[T kernels.Float](n int, dx, y, dy *T, mean T) {
+	if n <= 0 {
+		return
+	}
+	if active != Generic {
+		softmaxRowGradVector(n, dx, y, dy, mean)
+		return
+	}
+	out, d := row(dx, 0, 0, n), row(dy, 0, 0, n)
+	for j, p := range row(y, 0, 0, n) {
+		out[j] = p * (d[j] - mean)
+	}
+}
+
+// LogSoftmaxRowGrad writes dx_j = dy_j − exp(y_j)·sum, for y_j of at most 0 but for rounding. What
+// [ScaledExp] counts as 0 counts as 0. dx may be y or dy.
+func LogSoftmaxRowGrad[T kernels.Float](n int, dx, y, dy *T, sum T) {
+	if n <= 0 {
+		return
+	}
+	if active != Generic {
+		logSoftmaxRowGradVector(n, dx, y, dy, sum)
+		return
+	}
+	out, d, least := row(dx, 0, 0, n), row(dy, 0, 0, n), leastOfExp[T]()
+	for j, v := range row(y, 0, 0, n) {
+		e := math.Exp(float64(v))
+		if e < least {
+			e = 0
+		}
+		out[j] = d[j] - T(e)*sum
+	}
+}
+
+func leastOfExp[T kernels.Float]() float64 {
+	if size[T]() == 4 {
+		return leastExp32
+	}
+	return leastExp64
 }
 
 // leastExp is the least exponential that [ScaledExp] does not count as 0.

@@ -61,3 +61,83 @@ func scaledExpAVX2F32(n int, y *float32, x *float32, lse float32, scale float32,
 //
 //go:noescape
 func scaledExpAVX2F64(n int, y *float64, x *float64, lse float64, scale float64, less float64)
+
+// exponentialsAVX512F32 is Exponentials.
+//
+//go:noescape
+func exponentialsAVX512F32(n int, y *float32, x *float32, most float32) float32
+
+// exponentialsAVX512F64 is Exponentials.
+//
+//go:noescape
+func exponentialsAVX512F64(n int, y *float64, x *float64, most float64) float64
+
+// exponentialsAVX2F32 is Exponentials.
+//
+//go:noescape
+func exponentialsAVX2F32(n int, y *float32, x *float32, most float32) float32
+
+// exponentialsAVX2F64 is Exponentials.
+//
+//go:noescape
+func exponentialsAVX2F64(n int, y *float64, x *float64, most float64) float64
+
+// logProbabilitiesAVX512F32 is LogProbabilities.
+//
+//go:noescape
+func logProbabilitiesAVX512F32(n int, y *float32, x *float32, most float32, log float32)
+
+// logProbabilitiesAVX512F64 is LogProbabilities.
+//
+//go:noescape
+func logProbabilitiesAVX512F64(n int, y *float64, x *float64, most float64, log float64)
+
+// logProbabilitiesAVX2F32 is LogProbabilities.
+//
+//go:noescape
+func logProbabilitiesAVX2F32(n int, y *float32, x *float32, most float32, log float32)
+
+// logProbabilitiesAVX2F64 is LogProbabilities.
+//
+//go:noescape
+func logProbabilitiesAVX2F64(n int, y *float64, x *float64, most float64, log float64)
+
+// softmaxRowGradAVX512F32 is SoftmaxRowGrad.
+//
+//go:noescape
+func softmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, mean float32)
+
+// softmaxRowGradAVX512F64 is SoftmaxRowGrad.
+//
+//go:noescape
+func softmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, mean float64)
+
+// softmaxRowGradAVX2F32 is SoftmaxRowGrad.
+//
+//go:noescape
+func softmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, mean float32)
+
+// softmaxRowGradAVX2F64 is SoftmaxRowGrad.
+//
+//go:noescape
+func softmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, mean float64)
+
+// logSoftmaxRowGradAVX512F32 is LogSoftmaxRowGrad.
+//
+//go:noescape
+func logSoftmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, sum float32)
+
+// logSoftmaxRowGradAVX512F64 is LogSoftmaxRowGrad.
+//
+//go:noescape
+func logSoftmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, sum float64)
+
+// logSoftmaxRowGradAVX2F32 is LogSoftmaxRowGrad.
+//
+//go:noescape
+func logSoftmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, sum float32)
+
+// logSoftmaxRowGradAVX2F64 is LogSoftmaxRowGrad.
+//
+//go:noescape
+func logSoftmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, sum float64)

@@ -283,7 +283,7 @@ DATA table7<>+56(SB)/8, $0x0000000000000000
 GLOBL table7<>(SB), RODATA|NOPTR, $64
 
 // func sumExpAVX512F32(n int, x *float32, most float32) float32
-// Requires: AVX, AVX512DQ, AVX512F, SSE
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, SSE
 TEXT ·sumExpAVX512F32(SB), NOSPLIT, $8-28
 	STMXCSR      (SP)
 	MOVL         (SP), AX
@@ -315,6 +315,7 @@ TEXT ·sumExpAVX512F32(SB), NOSPLIT, $8-28
 
 vector:
 	VMOVUPS     (AX)(BX*4), Z9
+	PREFETCHT0  4096(AX)(BX*4)
 	VSUBPS      Z0, Z9, Z9
 	VMULPS      Z8, Z9, Z9
 	VREDUCEPS   $0x01, Z9, Z11
@@ -334,6 +335,7 @@ test:
 	TESTQ       DX, DX
 	JZ          end
 	VMOVUPS.Z   (AX)(BX*4), K1, Z9
+	PREFETCHT0  4096(AX)(BX*4)
 	VSUBPS      Z0, Z9, Z9
 	VMULPS      Z8, Z9, Z9
 	VREDUCEPS   $0x01, Z9, Z0
@@ -383,7 +385,7 @@ DATA table14<>+0(SB)/4, $0x3fb8aa3b
 GLOBL table14<>(SB), RODATA|NOPTR, $4
 
 // func sumExpAVX512F64(n int, x *float64, most float64) float64
-// Requires: AVX, AVX512DQ, AVX512F, SSE
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, SSE
 TEXT ·sumExpAVX512F64(SB), NOSPLIT, $8-32
 	STMXCSR      (SP)
 	MOVL         (SP), AX
@@ -421,6 +423,7 @@ TEXT ·sumExpAVX512F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (AX)(BX*8), Z15
+	PREFETCHT0  4096(AX)(BX*8)
 	VSUBPD      Z0, Z15, Z15
 	VMULPD      Z14, Z15, Z15
 	VREDUCEPD   $0x01, Z15, Z17
@@ -446,6 +449,7 @@ test:
 	TESTQ       DX, DX
 	JZ          end
 	VMOVUPD.Z   (AX)(BX*8), K1, Z15
+	PREFETCHT0  4096(AX)(BX*8)
 	VSUBPD      Z0, Z15, Z15
 	VMULPD      Z14, Z15, Z15
 	VREDUCEPD   $0x01, Z15, Z0
@@ -517,7 +521,7 @@ DATA table27<>+0(SB)/8, $0x3ff71547652b82fe
 GLOBL table27<>(SB), RODATA|NOPTR, $8
 
 // func sumExpAVX2F32(n int, x *float32, most float32) float32
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·sumExpAVX2F32(SB), NOSPLIT, $8-28
 	STMXCSR      (SP)
 	MOVL         (SP), AX
@@ -541,6 +545,7 @@ TEXT ·sumExpAVX2F32(SB), NOSPLIT, $8-28
 
 vector:
 	VMOVUPS     (AX)(BX*4), Y3
+	PREFETCHT0  4096(AX)(BX*4)
 	VSUBPS      Y0, Y3, Y3
 	VMULPS      table36<>+0(SB), Y3, Y3
 	VMOVUPS     table34<>+0(SB), Y4
@@ -565,6 +570,7 @@ test:
 	TESTQ       DX, DX
 	JZ          end
 	VMASKMOVPS  (AX)(BX*4), Y2, Y3
+	PREFETCHT0  4096(AX)(BX*4)
 	VSUBPS      Y0, Y3, Y3
 	VMULPS      table36<>+0(SB), Y3, Y3
 	VMOVUPS     table34<>+0(SB), Y0
@@ -686,7 +692,7 @@ DATA table36<>+28(SB)/4, $0x3fb8aa3b
 GLOBL table36<>(SB), RODATA|NOPTR, $32
 
 // func sumExpAVX2F64(n int, x *float64, most float64) float64
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·sumExpAVX2F64(SB), NOSPLIT, $8-32
 	STMXCSR      (SP)
 	MOVL         (SP), AX
@@ -710,6 +716,7 @@ TEXT ·sumExpAVX2F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (AX)(BX*8), Y3
+	PREFETCHT0  4096(AX)(BX*8)
 	VSUBPD      Y0, Y3, Y3
 	VMULPD      table51<>+0(SB), Y3, Y3
 	VMOVUPS     table49<>+0(SB), Y4
@@ -740,6 +747,7 @@ test:
 	TESTQ       DX, DX
 	JZ          end
 	VMASKMOVPD  (AX)(BX*8), Y2, Y3
+	PREFETCHT0  4096(AX)(BX*8)
 	VSUBPD      Y0, Y3, Y3
 	VMULPD      table51<>+0(SB), Y3, Y3
 	VMOVUPS     table49<>+0(SB), Y0
@@ -1229,3 +1237,1063 @@ DATA table55<>+8(SB)/8, $0x07b0000000000000
 DATA table55<>+16(SB)/8, $0x07b0000000000000
 DATA table55<>+24(SB)/8, $0x07b0000000000000
 GLOBL table55<>(SB), RODATA|NOPTR, $32
+
+// func exponentialsAVX512F32(n int, y *float32, x *float32, most float32) float32
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, SSE
+TEXT ·exponentialsAVX512F32(SB), NOSPLIT, $8-36
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS most+24(FP), Z0
+	VXORPS       Z1, Z1, Z1
+	VBROADCASTSS table8<>+0(SB), Z2
+	VBROADCASTSS table9<>+0(SB), Z3
+	VBROADCASTSS table10<>+0(SB), Z4
+	VBROADCASTSS table11<>+0(SB), Z5
+	VBROADCASTSS table12<>+0(SB), Z6
+	VBROADCASTSS table13<>+0(SB), Z7
+	VBROADCASTSS table14<>+0(SB), Z8
+	VBROADCASTSS table52<>+0(SB), Z9
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-16, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table1<>+64(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z10
+	VPMOVD2M     Z10, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*4), Z10
+	PREFETCHT0  4096(CX)(SI*4)
+	VSUBPS      Z0, Z10, Z10
+	VMULPS      Z8, Z10, Z10
+	VREDUCEPS   $0x01, Z10, Z12
+	VMOVAPS     Z7, Z11
+	VFMADD213PS Z6, Z12, Z11
+	VFMADD213PS Z5, Z12, Z11
+	VFMADD213PS Z4, Z12, Z11
+	VFMADD213PS Z3, Z12, Z11
+	VFMADD213PS Z2, Z12, Z11
+	VSCALEFPS   Z10, Z11, Z11
+	VADDPS      Z11, Z1, Z1
+	VCMPPS      $0x05, Z9, Z11, K2
+	VMOVAPS.Z   Z11, K2, Z11
+	VMOVUPS     Z11, (AX)(SI*4)
+	ADDQ        $0x10, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMOVUPS.Z   (CX)(SI*4), K1, Z10
+	PREFETCHT0  4096(CX)(SI*4)
+	VSUBPS      Z0, Z10, Z10
+	VMULPS      Z8, Z10, Z10
+	VREDUCEPS   $0x01, Z10, Z0
+	VMOVAPS     Z7, Z7
+	VFMADD213PS Z6, Z0, Z7
+	VFMADD213PS Z5, Z0, Z7
+	VFMADD213PS Z4, Z0, Z7
+	VFMADD213PS Z3, Z0, Z7
+	VFMADD213PS Z2, Z0, Z7
+	VSCALEFPS   Z10, Z7, Z7
+	VMOVAPS.Z   Z7, K1, Z7
+	VADDPS      Z7, Z1, Z1
+	VCMPPS      $0x05, Z9, Z7, K2
+	VMOVAPS.Z   Z7, K2, Z7
+	VMOVUPS     Z7, K1, (AX)(SI*4)
+
+end:
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, ret+32(FP)
+	LDMXCSR       (SP)
+	VZEROUPPER
+	RET
+
+// func exponentialsAVX512F64(n int, y *float64, x *float64, most float64) float64
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, SSE
+TEXT ·exponentialsAVX512F64(SB), NOSPLIT, $8-40
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD most+24(FP), Z0
+	VXORPS       Z1, Z1, Z1
+	VBROADCASTSD table15<>+0(SB), Z2
+	VBROADCASTSD table16<>+0(SB), Z3
+	VBROADCASTSD table17<>+0(SB), Z4
+	VBROADCASTSD table18<>+0(SB), Z5
+	VBROADCASTSD table19<>+0(SB), Z6
+	VBROADCASTSD table20<>+0(SB), Z7
+	VBROADCASTSD table21<>+0(SB), Z8
+	VBROADCASTSD table22<>+0(SB), Z9
+	VBROADCASTSD table23<>+0(SB), Z10
+	VBROADCASTSD table24<>+0(SB), Z11
+	VBROADCASTSD table25<>+0(SB), Z12
+	VBROADCASTSD table26<>+0(SB), Z13
+	VBROADCASTSD table27<>+0(SB), Z14
+	VBROADCASTSD table53<>+0(SB), Z15
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table3<>+64(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z16
+	VPMOVQ2M     Z16, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*8), Z16
+	PREFETCHT0  4096(CX)(SI*8)
+	VSUBPD      Z0, Z16, Z16
+	VMULPD      Z14, Z16, Z16
+	VREDUCEPD   $0x01, Z16, Z18
+	VMOVAPS     Z13, Z17
+	VFMADD213PD Z12, Z18, Z17
+	VFMADD213PD Z11, Z18, Z17
+	VFMADD213PD Z10, Z18, Z17
+	VFMADD213PD Z9, Z18, Z17
+	VFMADD213PD Z8, Z18, Z17
+	VFMADD213PD Z7, Z18, Z17
+	VFMADD213PD Z6, Z18, Z17
+	VFMADD213PD Z5, Z18, Z17
+	VFMADD213PD Z4, Z18, Z17
+	VFMADD213PD Z3, Z18, Z17
+	VFMADD213PD Z2, Z18, Z17
+	VSCALEFPD   Z16, Z17, Z17
+	VADDPD      Z17, Z1, Z1
+	VCMPPD      $0x05, Z15, Z17, K2
+	VMOVAPD.Z   Z17, K2, Z17
+	VMOVUPS     Z17, (AX)(SI*8)
+	ADDQ        $0x08, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMOVUPD.Z   (CX)(SI*8), K1, Z16
+	PREFETCHT0  4096(CX)(SI*8)
+	VSUBPD      Z0, Z16, Z16
+	VMULPD      Z14, Z16, Z16
+	VREDUCEPD   $0x01, Z16, Z0
+	VMOVAPS     Z13, Z13
+	VFMADD213PD Z12, Z0, Z13
+	VFMADD213PD Z11, Z0, Z13
+	VFMADD213PD Z10, Z0, Z13
+	VFMADD213PD Z9, Z0, Z13
+	VFMADD213PD Z8, Z0, Z13
+	VFMADD213PD Z7, Z0, Z13
+	VFMADD213PD Z6, Z0, Z13
+	VFMADD213PD Z5, Z0, Z13
+	VFMADD213PD Z4, Z0, Z13
+	VFMADD213PD Z3, Z0, Z13
+	VFMADD213PD Z2, Z0, Z13
+	VSCALEFPD   Z16, Z13, Z13
+	VMOVAPD.Z   Z13, K1, Z13
+	VADDPD      Z13, Z1, Z1
+	VCMPPD      $0x05, Z15, Z13, K2
+	VMOVAPD.Z   Z13, K2, Z13
+	VMOVUPD     Z13, K1, (AX)(SI*8)
+
+end:
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPD        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPD        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPD        X0, X1, X1
+	VMOVSD        X1, ret+32(FP)
+	LDMXCSR       (SP)
+	VZEROUPPER
+	RET
+
+// func exponentialsAVX2F32(n int, y *float32, x *float32, most float32) float32
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
+TEXT ·exponentialsAVX2F32(SB), NOSPLIT, $8-36
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS most+24(FP), Y0
+	VXORPS       Y1, Y1, Y1
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table5<>+32(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Y2
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*4), Y3
+	PREFETCHT0  4096(CX)(SI*4)
+	VSUBPS      Y0, Y3, Y3
+	VMULPS      table36<>+0(SB), Y3, Y3
+	VMOVUPS     table34<>+0(SB), Y4
+	VMAXPS      Y3, Y4, Y3
+	VADDPS      table35<>+0(SB), Y3, Y5
+	VSUBPS      table35<>+0(SB), Y5, Y4
+	VSUBPS      Y4, Y3, Y3
+	VPSLLD      $0x17, Y5, Y5
+	VMOVUPS     table33<>+0(SB), Y4
+	VFMADD213PS table32<>+0(SB), Y3, Y4
+	VFMADD213PS table31<>+0(SB), Y3, Y4
+	VFMADD213PS table30<>+0(SB), Y3, Y4
+	VFMADD213PS table29<>+0(SB), Y3, Y4
+	VFMADD213PS table28<>+0(SB), Y3, Y4
+	VMULPS      Y5, Y4, Y4
+	VADDPS      Y4, Y1, Y1
+	VCMPPS      $0x05, table54<>+0(SB), Y4, Y3
+	VANDPS      Y3, Y4, Y4
+	VMOVUPS     Y4, (AX)(SI*4)
+	ADDQ        $0x08, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMASKMOVPS  (CX)(SI*4), Y2, Y3
+	PREFETCHT0  4096(CX)(SI*4)
+	VSUBPS      Y0, Y3, Y3
+	VMULPS      table36<>+0(SB), Y3, Y3
+	VMOVUPS     table34<>+0(SB), Y0
+	VMAXPS      Y3, Y0, Y3
+	VADDPS      table35<>+0(SB), Y3, Y4
+	VSUBPS      table35<>+0(SB), Y4, Y0
+	VSUBPS      Y0, Y3, Y3
+	VPSLLD      $0x17, Y4, Y4
+	VMOVUPS     table33<>+0(SB), Y0
+	VFMADD213PS table32<>+0(SB), Y3, Y0
+	VFMADD213PS table31<>+0(SB), Y3, Y0
+	VFMADD213PS table30<>+0(SB), Y3, Y0
+	VFMADD213PS table29<>+0(SB), Y3, Y0
+	VFMADD213PS table28<>+0(SB), Y3, Y0
+	VMULPS      Y4, Y0, Y0
+	VANDPS      Y2, Y0, Y0
+	VADDPS      Y0, Y1, Y1
+	VCMPPS      $0x05, table54<>+0(SB), Y0, Y3
+	VANDPS      Y3, Y0, Y0
+	VMASKMOVPS  Y0, Y2, (AX)(SI*4)
+
+end:
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, ret+32(FP)
+	LDMXCSR      (SP)
+	VZEROUPPER
+	RET
+
+// func exponentialsAVX2F64(n int, y *float64, x *float64, most float64) float64
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
+TEXT ·exponentialsAVX2F64(SB), NOSPLIT, $8-40
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD most+24(FP), Y0
+	VXORPS       Y1, Y1, Y1
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-4, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table7<>+32(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Y2
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*8), Y3
+	PREFETCHT0  4096(CX)(SI*8)
+	VSUBPD      Y0, Y3, Y3
+	VMULPD      table51<>+0(SB), Y3, Y3
+	VMOVUPS     table49<>+0(SB), Y4
+	VMAXPD      Y3, Y4, Y3
+	VADDPD      table50<>+0(SB), Y3, Y5
+	VSUBPD      table50<>+0(SB), Y5, Y4
+	VSUBPD      Y4, Y3, Y3
+	VPSLLQ      $0x34, Y5, Y5
+	VMOVUPS     table48<>+0(SB), Y4
+	VFMADD213PD table47<>+0(SB), Y3, Y4
+	VFMADD213PD table46<>+0(SB), Y3, Y4
+	VFMADD213PD table45<>+0(SB), Y3, Y4
+	VFMADD213PD table44<>+0(SB), Y3, Y4
+	VFMADD213PD table43<>+0(SB), Y3, Y4
+	VFMADD213PD table42<>+0(SB), Y3, Y4
+	VFMADD213PD table41<>+0(SB), Y3, Y4
+	VFMADD213PD table40<>+0(SB), Y3, Y4
+	VFMADD213PD table39<>+0(SB), Y3, Y4
+	VFMADD213PD table38<>+0(SB), Y3, Y4
+	VFMADD213PD table37<>+0(SB), Y3, Y4
+	VMULPD      Y5, Y4, Y4
+	VADDPD      Y4, Y1, Y1
+	VCMPPD      $0x05, table55<>+0(SB), Y4, Y3
+	VANDPD      Y3, Y4, Y4
+	VMOVUPS     Y4, (AX)(SI*8)
+	ADDQ        $0x04, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMASKMOVPD  (CX)(SI*8), Y2, Y3
+	PREFETCHT0  4096(CX)(SI*8)
+	VSUBPD      Y0, Y3, Y3
+	VMULPD      table51<>+0(SB), Y3, Y3
+	VMOVUPS     table49<>+0(SB), Y0
+	VMAXPD      Y3, Y0, Y3
+	VADDPD      table50<>+0(SB), Y3, Y4
+	VSUBPD      table50<>+0(SB), Y4, Y0
+	VSUBPD      Y0, Y3, Y3
+	VPSLLQ      $0x34, Y4, Y4
+	VMOVUPS     table48<>+0(SB), Y0
+	VFMADD213PD table47<>+0(SB), Y3, Y0
+	VFMADD213PD table46<>+0(SB), Y3, Y0
+	VFMADD213PD table45<>+0(SB), Y3, Y0
+	VFMADD213PD table44<>+0(SB), Y3, Y0
+	VFMADD213PD table43<>+0(SB), Y3, Y0
+	VFMADD213PD table42<>+0(SB), Y3, Y0
+	VFMADD213PD table41<>+0(SB), Y3, Y0
+	VFMADD213PD table40<>+0(SB), Y3, Y0
+	VFMADD213PD table39<>+0(SB), Y3, Y0
+	VFMADD213PD table38<>+0(SB), Y3, Y0
+	VFMADD213PD table37<>+0(SB), Y3, Y0
+	VMULPD      Y4, Y0, Y0
+	VANDPD      Y2, Y0, Y0
+	VADDPD      Y0, Y1, Y1
+	VCMPPD      $0x05, table55<>+0(SB), Y0, Y3
+	VANDPD      Y3, Y0, Y0
+	VMASKMOVPD  Y0, Y2, (AX)(SI*8)
+
+end:
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPD       X1, X0, X0
+	VMOVSD       X0, ret+32(FP)
+	LDMXCSR      (SP)
+	VZEROUPPER
+	RET
+
+// func logProbabilitiesAVX512F32(n int, y *float32, x *float32, most float32, log float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·logProbabilitiesAVX512F32(SB), NOSPLIT, $0-32
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS most+24(FP), Z0
+	VBROADCASTSS log+28(FP), Z1
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-16, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table1<>+64(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z2
+	VPMOVD2M     Z2, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS (CX)(SI*4), Z2
+	VSUBPS  Z0, Z2, Z2
+	VSUBPS  Z1, Z2, Z2
+	VMOVUPS Z2, (AX)(SI*4)
+	ADDQ    $0x10, SI
+
+test:
+	CMPQ      SI, DX
+	JLT       vector
+	TESTQ     BX, BX
+	JZ        end
+	VMOVUPS.Z (CX)(SI*4), K1, Z2
+	VSUBPS    Z0, Z2, Z2
+	VSUBPS    Z1, Z2, Z2
+	VMOVUPS   Z2, K1, (AX)(SI*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func logProbabilitiesAVX512F64(n int, y *float64, x *float64, most float64, log float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·logProbabilitiesAVX512F64(SB), NOSPLIT, $0-40
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD most+24(FP), Z0
+	VBROADCASTSD log+32(FP), Z1
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table3<>+64(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z2
+	VPMOVQ2M     Z2, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS (CX)(SI*8), Z2
+	VSUBPD  Z0, Z2, Z2
+	VSUBPD  Z1, Z2, Z2
+	VMOVUPS Z2, (AX)(SI*8)
+	ADDQ    $0x08, SI
+
+test:
+	CMPQ      SI, DX
+	JLT       vector
+	TESTQ     BX, BX
+	JZ        end
+	VMOVUPD.Z (CX)(SI*8), K1, Z2
+	VSUBPD    Z0, Z2, Z2
+	VSUBPD    Z1, Z2, Z2
+	VMOVUPD   Z2, K1, (AX)(SI*8)
+
+end:
+	VZEROUPPER
+	RET
+
+// func logProbabilitiesAVX2F32(n int, y *float32, x *float32, most float32, log float32)
+// Requires: AVX
+TEXT ·logProbabilitiesAVX2F32(SB), NOSPLIT, $0-32
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS most+24(FP), Y0
+	VBROADCASTSS log+28(FP), Y1
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table5<>+32(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Y2
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS (CX)(SI*4), Y3
+	VSUBPS  Y0, Y3, Y3
+	VSUBPS  Y1, Y3, Y3
+	VMOVUPS Y3, (AX)(SI*4)
+	ADDQ    $0x08, SI
+
+test:
+	CMPQ       SI, DX
+	JLT        vector
+	TESTQ      BX, BX
+	JZ         end
+	VMASKMOVPS (CX)(SI*4), Y2, Y3
+	VSUBPS     Y0, Y3, Y3
+	VSUBPS     Y1, Y3, Y3
+	VMASKMOVPS Y3, Y2, (AX)(SI*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func logProbabilitiesAVX2F64(n int, y *float64, x *float64, most float64, log float64)
+// Requires: AVX
+TEXT ·logProbabilitiesAVX2F64(SB), NOSPLIT, $0-40
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD most+24(FP), Y0
+	VBROADCASTSD log+32(FP), Y1
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-4, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table7<>+32(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Y2
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS (CX)(SI*8), Y3
+	VSUBPD  Y0, Y3, Y3
+	VSUBPD  Y1, Y3, Y3
+	VMOVUPS Y3, (AX)(SI*8)
+	ADDQ    $0x04, SI
+
+test:
+	CMPQ       SI, DX
+	JLT        vector
+	TESTQ      BX, BX
+	JZ         end
+	VMASKMOVPD (CX)(SI*8), Y2, Y3
+	VSUBPD     Y0, Y3, Y3
+	VSUBPD     Y1, Y3, Y3
+	VMASKMOVPD Y3, Y2, (AX)(SI*8)
+
+end:
+	VZEROUPPER
+	RET
+
+// func softmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, mean float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·softmaxRowGradAVX512F32(SB), NOSPLIT, $0-36
+	MOVQ         dx+8(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSS mean+32(FP), Z0
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-16, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table1<>+64(SB), R8
+	SHLQ         $0x02, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z1
+	VPMOVD2M     Z1, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS (DX)(DI*4), Z1
+	VSUBPS  Z0, Z1, Z1
+	VMOVUPS (CX)(DI*4), Z2
+	VMULPS  Z2, Z1, Z1
+	VMOVUPS Z1, (AX)(DI*4)
+	ADDQ    $0x10, DI
+
+test:
+	CMPQ      DI, BX
+	JLT       vector
+	TESTQ     SI, SI
+	JZ        end
+	VMOVUPS.Z (DX)(DI*4), K1, Z1
+	VSUBPS    Z0, Z1, Z1
+	VMOVUPS.Z (CX)(DI*4), K1, Z0
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K1, (AX)(DI*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func softmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, mean float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·softmaxRowGradAVX512F64(SB), NOSPLIT, $0-40
+	MOVQ         dx+8(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSD mean+32(FP), Z0
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table3<>+64(SB), R8
+	SHLQ         $0x03, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z1
+	VPMOVQ2M     Z1, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS (DX)(DI*8), Z1
+	VSUBPD  Z0, Z1, Z1
+	VMOVUPS (CX)(DI*8), Z2
+	VMULPD  Z2, Z1, Z1
+	VMOVUPS Z1, (AX)(DI*8)
+	ADDQ    $0x08, DI
+
+test:
+	CMPQ      DI, BX
+	JLT       vector
+	TESTQ     SI, SI
+	JZ        end
+	VMOVUPD.Z (DX)(DI*8), K1, Z1
+	VSUBPD    Z0, Z1, Z1
+	VMOVUPD.Z (CX)(DI*8), K1, Z0
+	VMULPD    Z0, Z1, Z1
+	VMOVUPD   Z1, K1, (AX)(DI*8)
+
+end:
+	VZEROUPPER
+	RET
+
+// func softmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, mean float32)
+// Requires: AVX
+TEXT ·softmaxRowGradAVX2F32(SB), NOSPLIT, $0-36
+	MOVQ         dx+8(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSS mean+32(FP), Y0
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table5<>+32(SB), R8
+	SHLQ         $0x02, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Y1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS (DX)(DI*4), Y2
+	VSUBPS  Y0, Y2, Y2
+	VMOVUPS (CX)(DI*4), Y3
+	VMULPS  Y3, Y2, Y2
+	VMOVUPS Y2, (AX)(DI*4)
+	ADDQ    $0x08, DI
+
+test:
+	CMPQ       DI, BX
+	JLT        vector
+	TESTQ      SI, SI
+	JZ         end
+	VMASKMOVPS (DX)(DI*4), Y1, Y2
+	VSUBPS     Y0, Y2, Y2
+	VMASKMOVPS (CX)(DI*4), Y1, Y0
+	VMULPS     Y0, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)(DI*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func softmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, mean float64)
+// Requires: AVX
+TEXT ·softmaxRowGradAVX2F64(SB), NOSPLIT, $0-40
+	MOVQ         dx+8(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSD mean+32(FP), Y0
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-4, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table7<>+32(SB), R8
+	SHLQ         $0x03, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Y1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS (DX)(DI*8), Y2
+	VSUBPD  Y0, Y2, Y2
+	VMOVUPS (CX)(DI*8), Y3
+	VMULPD  Y3, Y2, Y2
+	VMOVUPS Y2, (AX)(DI*8)
+	ADDQ    $0x04, DI
+
+test:
+	CMPQ       DI, BX
+	JLT        vector
+	TESTQ      SI, SI
+	JZ         end
+	VMASKMOVPD (DX)(DI*8), Y1, Y2
+	VSUBPD     Y0, Y2, Y2
+	VMASKMOVPD (CX)(DI*8), Y1, Y0
+	VMULPD     Y0, Y2, Y2
+	VMASKMOVPD Y2, Y1, (AX)(DI*8)
+
+end:
+	VZEROUPPER
+	RET
+
+// func logSoftmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, sum float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·logSoftmaxRowGradAVX512F32(SB), NOSPLIT, $8-36
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSS sum+32(FP), Z0
+	VBROADCASTSS table8<>+0(SB), Z1
+	VBROADCASTSS table9<>+0(SB), Z2
+	VBROADCASTSS table10<>+0(SB), Z3
+	VBROADCASTSS table11<>+0(SB), Z4
+	VBROADCASTSS table12<>+0(SB), Z5
+	VBROADCASTSS table13<>+0(SB), Z6
+	VBROADCASTSS table14<>+0(SB), Z7
+	VBROADCASTSS table52<>+0(SB), Z8
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-16, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table1<>+64(SB), R8
+	SHLQ         $0x02, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z9
+	VPMOVD2M     Z9, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(DI*4), Z9
+	VMULPS      Z7, Z9, Z9
+	VREDUCEPS   $0x01, Z9, Z11
+	VMOVAPS     Z6, Z10
+	VFMADD213PS Z5, Z11, Z10
+	VFMADD213PS Z4, Z11, Z10
+	VFMADD213PS Z3, Z11, Z10
+	VFMADD213PS Z2, Z11, Z10
+	VFMADD213PS Z1, Z11, Z10
+	VSCALEFPS   Z9, Z10, Z10
+	VCMPPS      $0x05, Z8, Z10, K2
+	VMOVAPS.Z   Z10, K2, Z10
+	VMULPS      Z0, Z10, Z10
+	VMOVUPS     (DX)(DI*4), Z9
+	VSUBPS      Z10, Z9, Z9
+	VMOVUPS     Z9, (AX)(DI*4)
+	ADDQ        $0x10, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMOVUPS.Z   (CX)(DI*4), K1, Z9
+	VMULPS      Z7, Z9, Z9
+	VREDUCEPS   $0x01, Z9, Z7
+	VMOVAPS     Z6, Z6
+	VFMADD213PS Z5, Z7, Z6
+	VFMADD213PS Z4, Z7, Z6
+	VFMADD213PS Z3, Z7, Z6
+	VFMADD213PS Z2, Z7, Z6
+	VFMADD213PS Z1, Z7, Z6
+	VSCALEFPS   Z9, Z6, Z6
+	VCMPPS      $0x05, Z8, Z6, K2
+	VMOVAPS.Z   Z6, K2, Z6
+	VMULPS      Z0, Z6, Z6
+	VMOVUPS.Z   (DX)(DI*4), K1, Z0
+	VSUBPS      Z6, Z0, Z0
+	VMOVUPS     Z0, K1, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func logSoftmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, sum float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·logSoftmaxRowGradAVX512F64(SB), NOSPLIT, $8-40
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSD sum+32(FP), Z0
+	VBROADCASTSD table15<>+0(SB), Z1
+	VBROADCASTSD table16<>+0(SB), Z2
+	VBROADCASTSD table17<>+0(SB), Z3
+	VBROADCASTSD table18<>+0(SB), Z4
+	VBROADCASTSD table19<>+0(SB), Z5
+	VBROADCASTSD table20<>+0(SB), Z6
+	VBROADCASTSD table21<>+0(SB), Z7
+	VBROADCASTSD table22<>+0(SB), Z8
+	VBROADCASTSD table23<>+0(SB), Z9
+	VBROADCASTSD table24<>+0(SB), Z10
+	VBROADCASTSD table25<>+0(SB), Z11
+	VBROADCASTSD table26<>+0(SB), Z12
+	VBROADCASTSD table27<>+0(SB), Z13
+	VBROADCASTSD table53<>+0(SB), Z14
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table3<>+64(SB), R8
+	SHLQ         $0x03, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z15
+	VPMOVQ2M     Z15, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(DI*8), Z15
+	VMULPD      Z13, Z15, Z15
+	VREDUCEPD   $0x01, Z15, Z17
+	VMOVAPS     Z12, Z16
+	VFMADD213PD Z11, Z17, Z16
+	VFMADD213PD Z10, Z17, Z16
+	VFMADD213PD Z9, Z17, Z16
+	VFMADD213PD Z8, Z17, Z16
+	VFMADD213PD Z7, Z17, Z16
+	VFMADD213PD Z6, Z17, Z16
+	VFMADD213PD Z5, Z17, Z16
+	VFMADD213PD Z4, Z17, Z16
+	VFMADD213PD Z3, Z17, Z16
+	VFMADD213PD Z2, Z17, Z16
+	VFMADD213PD Z1, Z17, Z16
+	VSCALEFPD   Z15, Z16, Z16
+	VCMPPD      $0x05, Z14, Z16, K2
+	VMOVAPD.Z   Z16, K2, Z16
+	VMULPD      Z0, Z16, Z16
+	VMOVUPS     (DX)(DI*8), Z15
+	VSUBPD      Z16, Z15, Z15
+	VMOVUPS     Z15, (AX)(DI*8)
+	ADDQ        $0x08, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMOVUPD.Z   (CX)(DI*8), K1, Z15
+	VMULPD      Z13, Z15, Z15
+	VREDUCEPD   $0x01, Z15, Z13
+	VMOVAPS     Z12, Z12
+	VFMADD213PD Z11, Z13, Z12
+	VFMADD213PD Z10, Z13, Z12
+	VFMADD213PD Z9, Z13, Z12
+	VFMADD213PD Z8, Z13, Z12
+	VFMADD213PD Z7, Z13, Z12
+	VFMADD213PD Z6, Z13, Z12
+	VFMADD213PD Z5, Z13, Z12
+	VFMADD213PD Z4, Z13, Z12
+	VFMADD213PD Z3, Z13, Z12
+	VFMADD213PD Z2, Z13, Z12
+	VFMADD213PD Z1, Z13, Z12
+	VSCALEFPD   Z15, Z12, Z12
+	VCMPPD      $0x05, Z14, Z12, K2
+	VMOVAPD.Z   Z12, K2, Z12
+	VMULPD      Z0, Z12, Z12
+	VMOVUPD.Z   (DX)(DI*8), K1, Z0
+	VSUBPD      Z12, Z0, Z0
+	VMOVUPD     Z0, K1, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func logSoftmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, sum float32)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·logSoftmaxRowGradAVX2F32(SB), NOSPLIT, $8-36
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSS sum+32(FP), Y0
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table5<>+32(SB), R8
+	SHLQ         $0x02, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Y1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(DI*4), Y2
+	VMULPS      table36<>+0(SB), Y2, Y2
+	VMOVUPS     table34<>+0(SB), Y3
+	VMAXPS      Y2, Y3, Y2
+	VADDPS      table35<>+0(SB), Y2, Y4
+	VSUBPS      table35<>+0(SB), Y4, Y3
+	VSUBPS      Y3, Y2, Y2
+	VPSLLD      $0x17, Y4, Y4
+	VMOVUPS     table33<>+0(SB), Y3
+	VFMADD213PS table32<>+0(SB), Y2, Y3
+	VFMADD213PS table31<>+0(SB), Y2, Y3
+	VFMADD213PS table30<>+0(SB), Y2, Y3
+	VFMADD213PS table29<>+0(SB), Y2, Y3
+	VFMADD213PS table28<>+0(SB), Y2, Y3
+	VMULPS      Y4, Y3, Y3
+	VCMPPS      $0x05, table54<>+0(SB), Y3, Y2
+	VANDPS      Y2, Y3, Y3
+	VMULPS      Y0, Y3, Y3
+	VMOVUPS     (DX)(DI*4), Y2
+	VSUBPS      Y3, Y2, Y2
+	VMOVUPS     Y2, (AX)(DI*4)
+	ADDQ        $0x08, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMASKMOVPS  (CX)(DI*4), Y1, Y2
+	VMULPS      table36<>+0(SB), Y2, Y2
+	VMOVUPS     table34<>+0(SB), Y3
+	VMAXPS      Y2, Y3, Y2
+	VADDPS      table35<>+0(SB), Y2, Y4
+	VSUBPS      table35<>+0(SB), Y4, Y3
+	VSUBPS      Y3, Y2, Y2
+	VPSLLD      $0x17, Y4, Y4
+	VMOVUPS     table33<>+0(SB), Y3
+	VFMADD213PS table32<>+0(SB), Y2, Y3
+	VFMADD213PS table31<>+0(SB), Y2, Y3
+	VFMADD213PS table30<>+0(SB), Y2, Y3
+	VFMADD213PS table29<>+0(SB), Y2, Y3
+	VFMADD213PS table28<>+0(SB), Y2, Y3
+	VMULPS      Y4, Y3, Y3
+	VCMPPS      $0x05, table54<>+0(SB), Y3, Y2
+	VANDPS      Y2, Y3, Y3
+	VMULPS      Y0, Y3, Y3
+	VMASKMOVPS  (DX)(DI*4), Y1, Y0
+	VSUBPS      Y3, Y0, Y0
+	VMASKMOVPS  Y0, Y1, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func logSoftmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, sum float64)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·logSoftmaxRowGradAVX2F64(SB), NOSPLIT, $8-40
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSD sum+32(FP), Y0
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-4, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table7<>+32(SB), R8
+	SHLQ         $0x03, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Y1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(DI*8), Y2
+	VMULPD      table51<>+0(SB), Y2, Y2
+	VMOVUPS     table49<>+0(SB), Y3
+	VMAXPD      Y2, Y3, Y2
+	VADDPD      table50<>+0(SB), Y2, Y4
+	VSUBPD      table50<>+0(SB), Y4, Y3
+	VSUBPD      Y3, Y2, Y2
+	VPSLLQ      $0x34, Y4, Y4
+	VMOVUPS     table48<>+0(SB), Y3
+	VFMADD213PD table47<>+0(SB), Y2, Y3
+	VFMADD213PD table46<>+0(SB), Y2, Y3
+	VFMADD213PD table45<>+0(SB), Y2, Y3
+	VFMADD213PD table44<>+0(SB), Y2, Y3
+	VFMADD213PD table43<>+0(SB), Y2, Y3
+	VFMADD213PD table42<>+0(SB), Y2, Y3
+	VFMADD213PD table41<>+0(SB), Y2, Y3
+	VFMADD213PD table40<>+0(SB), Y2, Y3
+	VFMADD213PD table39<>+0(SB), Y2, Y3
+	VFMADD213PD table38<>+0(SB), Y2, Y3
+	VFMADD213PD table37<>+0(SB), Y2, Y3
+	VMULPD      Y4, Y3, Y3
+	VCMPPD      $0x05, table55<>+0(SB), Y3, Y2
+	VANDPD      Y2, Y3, Y3
+	VMULPD      Y0, Y3, Y3
+	VMOVUPS     (DX)(DI*8), Y2
+	VSUBPD      Y3, Y2, Y2
+	VMOVUPS     Y2, (AX)(DI*8)
+	ADDQ        $0x04, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMASKMOVPD  (CX)(DI*8), Y1, Y2
+	VMULPD      table51<>+0(SB), Y2, Y2
+	VMOVUPS     table49<>+0(SB), Y3
+	VMAXPD      Y2, Y3, Y2
+	VADDPD      table50<>+0(SB), Y2, Y4
+	VSUBPD      table50<>+0(SB), Y4, Y3
+	VSUBPD      Y3, Y2, Y2
+	VPSLLQ      $0x34, Y4, Y4
+	VMOVUPS     table48<>+0(SB), Y3
+	VFMADD213PD table47<>+0(SB), Y2, Y3
+	VFMADD213PD table46<>+0(SB), Y2, Y3
+	VFMADD213PD table45<>+0(SB), Y2, Y3
+	VFMADD213PD table44<>+0(SB), Y2, Y3
+	VFMADD213PD table43<>+0(SB), Y2, Y3
+	VFMADD213PD table42<>+0(SB), Y2, Y3
+	VFMADD213PD table41<>+0(SB), Y2, Y3
+	VFMADD213PD table40<>+0(SB), Y2, Y3
+	VFMADD213PD table39<>+0(SB), Y2, Y3
+	VFMADD213PD table38<>+0(SB), Y2, Y3
+	VFMADD213PD table37<>+0(SB), Y2, Y3
+	VMULPD      Y4, Y3, Y3
+	VCMPPD      $0x05, table55<>+0(SB), Y3, Y2
+	VANDPD      Y2, Y3, Y3
+	VMULPD      Y0, Y3, Y3
+	VMASKMOVPD  (DX)(DI*8), Y1, Y0
+	VSUBPD      Y3, Y0, Y0
+	VMASKMOVPD  Y0, Y1, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET

@@ -31,3 +31,43 @@ func scaledExpNEONF32(n int, y, x *float32, lse, scale, less float32)
 //
 //go:noescape
 func scaledExpNEONF64(n int, y, x *float64, lse, scale, less float64)
+
+// exponentialsNEONF32 is Exponentials.
+//
+//go:noescape
+func exponentialsNEONF32(n int, y, x *float32, most float32) float32
+
+// exponentialsNEONF64 is Exponentials.
+//
+//go:noescape
+func exponentialsNEONF64(n int, y, x *float64, most float64) float64
+
+// logProbabilitiesNEONF32 is LogProbabilities.
+//
+//go:noescape
+func logProbabilitiesNEONF32(n int, y, x *float32, most, log float32)
+
+// logProbabilitiesNEONF64 is LogProbabilities.
+//
+//go:noescape
+func logProbabilitiesNEONF64(n int, y, x *float64, most, log float64)
+
+// softmaxRowGradNEONF32 is SoftmaxRowGrad.
+//
+//go:noescape
+func softmaxRowGradNEONF32(n int, dx, y, dy *float32, mean float32)
+
+// softmaxRowGradNEONF64 is SoftmaxRowGrad.
+//
+//go:noescape
+func softmaxRowGradNEONF64(n int, dx, y, dy *float64, mean float64)
+
+// logSoftmaxRowGradNEONF32 is LogSoftmaxRowGrad.
+//
+//go:noescape
+func logSoftmaxRowGradNEONF32(n int, dx, y, dy *float32, sum float32)
+
+// logSoftmaxRowGradNEONF64 is LogSoftmaxRowGrad.
+//
+//go:noescape
+func logSoftmaxRowGradNEONF64(n int, dx, y, dy *float64, sum float64)

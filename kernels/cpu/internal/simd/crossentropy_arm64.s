@@ -456,6 +456,549 @@ elementTest:
 	BLT element
 	RET
 
+// func exponentialsNEONF32(n int, y, x *float32, most float32) float32
+TEXT ·exponentialsNEONF32(SB), NOSPLIT, $0-36
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	FMOVS most+24(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x3dc01002 // ldr q2, [x0, #64]
+	WORD $0x3dc01403 // ldr q3, [x0, #80]
+	WORD $0x3dc01804 // ldr q4, [x0, #96]
+	WORD $0x3dc07005 // ldr q5, [x0, #448]
+	MOVD n+0(FP), R3
+	LSL $2, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56846 // ldr q6, [x2, x5]
+	WORD $0x4ea0d4c6 // fsub v6.4s, v6.4s, v0.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e22f4c6 // fmax v6.4s, v6.4s, v2.4s
+	WORD $0x4e23d4c7 // fadd v7.4s, v6.4s, v3.4s
+	WORD $0x4ea3d4e8 // fsub v8.4s, v7.4s, v3.4s
+	WORD $0x4ea8d4c6 // fsub v6.4s, v6.4s, v8.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x3dc01c08 // ldr q8, [x0, #112]
+	WORD $0x3dc02009 // ldr q9, [x0, #128]
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	WORD $0x3dc02408 // ldr q8, [x0, #144]
+	WORD $0x4e26cd28 // fmla v8.4s, v9.4s, v6.4s
+	WORD $0x3dc02809 // ldr q9, [x0, #160]
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	WORD $0x3dc02c08 // ldr q8, [x0, #176]
+	WORD $0x4e26cd28 // fmla v8.4s, v9.4s, v6.4s
+	WORD $0x3dc03009 // ldr q9, [x0, #192]
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	WORD $0x6e27dd26 // fmul v6.4s, v9.4s, v7.4s
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x6ea6e4a7 // fcmgt v7.4s, v5.4s, v6.4s
+	WORD $0x4e671cc6 // bic v6.16b, v6.16b, v7.16b
+	WORD $0x3ca56826 // str q6, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc656846 // ldr s6, [x2, x5]
+	WORD $0x4ea0d4c6 // fsub v6.4s, v6.4s, v0.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4e22f4c6 // fmax v6.4s, v6.4s, v2.4s
+	WORD $0x4e23d4c7 // fadd v7.4s, v6.4s, v3.4s
+	WORD $0x4ea3d4e8 // fsub v8.4s, v7.4s, v3.4s
+	WORD $0x4ea8d4c6 // fsub v6.4s, v6.4s, v8.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x3dc01c08 // ldr q8, [x0, #112]
+	WORD $0x3dc02009 // ldr q9, [x0, #128]
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	WORD $0x3dc02408 // ldr q8, [x0, #144]
+	WORD $0x4e26cd28 // fmla v8.4s, v9.4s, v6.4s
+	WORD $0x3dc02809 // ldr q9, [x0, #160]
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	WORD $0x3dc02c08 // ldr q8, [x0, #176]
+	WORD $0x4e26cd28 // fmla v8.4s, v9.4s, v6.4s
+	WORD $0x3dc03009 // ldr q9, [x0, #192]
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	WORD $0x6e27dd26 // fmul v6.4s, v9.4s, v7.4s
+	WORD $0x3dc00407 // ldr q7, [x0, #16]
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
+	WORD $0x6ea6e4a7 // fcmgt v7.4s, v5.4s, v6.4s
+	WORD $0x4e671cc6 // bic v6.16b, v6.16b, v7.16b
+	WORD $0xbc256826 // str s6, [x1, x5]
+	ADD $4, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	WORD $0x6e21d420 // faddp v0.4s, v1.4s, v1.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	FMOVS F0, ret+32(FP)
+	RET
+
+// func exponentialsNEONF64(n int, y, x *float64, most float64) float64
+TEXT ·exponentialsNEONF64(SB), NOSPLIT, $0-40
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	FMOVD most+24(FP), F0
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x3dc03402 // ldr q2, [x0, #208]
+	WORD $0x3dc03803 // ldr q3, [x0, #224]
+	WORD $0x3dc03c04 // ldr q4, [x0, #240]
+	WORD $0x3dc07405 // ldr q5, [x0, #464]
+	MOVD n+0(FP), R3
+	LSL $3, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56846 // ldr q6, [x2, x5]
+	WORD $0x4ee0d4c6 // fsub v6.2d, v6.2d, v0.2d
+	WORD $0x6e64dcc6 // fmul v6.2d, v6.2d, v4.2d
+	WORD $0x4e62f4c6 // fmax v6.2d, v6.2d, v2.2d
+	WORD $0x4e63d4c7 // fadd v7.2d, v6.2d, v3.2d
+	WORD $0x4ee3d4e8 // fsub v8.2d, v7.2d, v3.2d
+	WORD $0x4ee8d4c6 // fsub v6.2d, v6.2d, v8.2d
+	WORD $0x4f7454e7 // shl v7.2d, v7.2d, #52
+	WORD $0x3dc04008 // ldr q8, [x0, #256]
+	WORD $0x3dc04409 // ldr q9, [x0, #272]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc04808 // ldr q8, [x0, #288]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc04c09 // ldr q9, [x0, #304]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc05008 // ldr q8, [x0, #320]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc05409 // ldr q9, [x0, #336]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc05808 // ldr q8, [x0, #352]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc05c09 // ldr q9, [x0, #368]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc06008 // ldr q8, [x0, #384]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc06409 // ldr q9, [x0, #400]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc06808 // ldr q8, [x0, #416]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc06c09 // ldr q9, [x0, #432]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x6e67dd26 // fmul v6.2d, v9.2d, v7.2d
+	WORD $0x4e66d421 // fadd v1.2d, v1.2d, v6.2d
+	WORD $0x6ee6e4a7 // fcmgt v7.2d, v5.2d, v6.2d
+	WORD $0x4e671cc6 // bic v6.16b, v6.16b, v7.16b
+	WORD $0x3ca56826 // str q6, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc656846 // ldr d6, [x2, x5]
+	WORD $0x4ee0d4c6 // fsub v6.2d, v6.2d, v0.2d
+	WORD $0x6e64dcc6 // fmul v6.2d, v6.2d, v4.2d
+	WORD $0x4e62f4c6 // fmax v6.2d, v6.2d, v2.2d
+	WORD $0x4e63d4c7 // fadd v7.2d, v6.2d, v3.2d
+	WORD $0x4ee3d4e8 // fsub v8.2d, v7.2d, v3.2d
+	WORD $0x4ee8d4c6 // fsub v6.2d, v6.2d, v8.2d
+	WORD $0x4f7454e7 // shl v7.2d, v7.2d, #52
+	WORD $0x3dc04008 // ldr q8, [x0, #256]
+	WORD $0x3dc04409 // ldr q9, [x0, #272]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc04808 // ldr q8, [x0, #288]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc04c09 // ldr q9, [x0, #304]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc05008 // ldr q8, [x0, #320]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc05409 // ldr q9, [x0, #336]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc05808 // ldr q8, [x0, #352]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc05c09 // ldr q9, [x0, #368]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc06008 // ldr q8, [x0, #384]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc06409 // ldr q9, [x0, #400]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x3dc06808 // ldr q8, [x0, #416]
+	WORD $0x4e66cd28 // fmla v8.2d, v9.2d, v6.2d
+	WORD $0x3dc06c09 // ldr q9, [x0, #432]
+	WORD $0x4e66cd09 // fmla v9.2d, v8.2d, v6.2d
+	WORD $0x6e67dd26 // fmul v6.2d, v9.2d, v7.2d
+	WORD $0x3dc00c07 // ldr q7, [x0, #48]
+	WORD $0x4e271cc7 // and v7.16b, v6.16b, v7.16b
+	WORD $0x4e67d421 // fadd v1.2d, v1.2d, v7.2d
+	WORD $0x6ee6e4a7 // fcmgt v7.2d, v5.2d, v6.2d
+	WORD $0x4e671cc6 // bic v6.16b, v6.16b, v7.16b
+	WORD $0xfc256826 // str d6, [x1, x5]
+	ADD $8, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	WORD $0x6e61d420 // faddp v0.2d, v1.2d, v1.2d
+	FMOVD F0, ret+32(FP)
+	RET
+
+// func logProbabilitiesNEONF32(n int, y, x *float32, most, log float32)
+TEXT ·logProbabilitiesNEONF32(SB), NOSPLIT, $0-32
+	MOVD y+8(FP), R0
+	MOVD x+16(FP), R1
+	FMOVS most+24(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVS log+28(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	MOVD n+0(FP), R2
+	LSL $2, R2, R2
+	AND $-16, R2, R3
+	MOVD ZR, R4
+	B vectorTest
+
+vector:
+	WORD $0x3ce46822 // ldr q2, [x1, x4]
+	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
+	WORD $0x4ea1d442 // fsub v2.4s, v2.4s, v1.4s
+	WORD $0x3ca46802 // str q2, [x0, x4]
+	ADD $16, R4, R4
+
+vectorTest:
+	CMP R3, R4
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc646822 // ldr s2, [x1, x4]
+	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
+	WORD $0x4ea1d442 // fsub v2.4s, v2.4s, v1.4s
+	WORD $0xbc246802 // str s2, [x0, x4]
+	ADD $4, R4, R4
+
+elementTest:
+	CMP R2, R4
+	BLT element
+	RET
+
+// func logProbabilitiesNEONF64(n int, y, x *float64, most, log float64)
+TEXT ·logProbabilitiesNEONF64(SB), NOSPLIT, $0-40
+	MOVD y+8(FP), R0
+	MOVD x+16(FP), R1
+	FMOVD most+24(FP), F0
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	FMOVD log+32(FP), F1
+	WORD $0x4e080421 // dup v1.2d, v1.d[0]
+	MOVD n+0(FP), R2
+	LSL $3, R2, R2
+	AND $-16, R2, R3
+	MOVD ZR, R4
+	B vectorTest
+
+vector:
+	WORD $0x3ce46822 // ldr q2, [x1, x4]
+	WORD $0x4ee0d442 // fsub v2.2d, v2.2d, v0.2d
+	WORD $0x4ee1d442 // fsub v2.2d, v2.2d, v1.2d
+	WORD $0x3ca46802 // str q2, [x0, x4]
+	ADD $16, R4, R4
+
+vectorTest:
+	CMP R3, R4
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc646822 // ldr d2, [x1, x4]
+	WORD $0x4ee0d442 // fsub v2.2d, v2.2d, v0.2d
+	WORD $0x4ee1d442 // fsub v2.2d, v2.2d, v1.2d
+	WORD $0xfc246802 // str d2, [x0, x4]
+	ADD $8, R4, R4
+
+elementTest:
+	CMP R2, R4
+	BLT element
+	RET
+
+// func softmaxRowGradNEONF32(n int, dx, y, dy *float32, mean float32)
+TEXT ·softmaxRowGradNEONF32(SB), NOSPLIT, $0-36
+	MOVD dx+8(FP), R0
+	MOVD y+16(FP), R1
+	MOVD dy+24(FP), R2
+	FMOVS mean+32(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD n+0(FP), R3
+	LSL $2, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56841 // ldr q1, [x2, x5]
+	WORD $0x4ea0d421 // fsub v1.4s, v1.4s, v0.4s
+	WORD $0x3ce56822 // ldr q2, [x1, x5]
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+	WORD $0x3ca56801 // str q1, [x0, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc656841 // ldr s1, [x2, x5]
+	WORD $0x4ea0d421 // fsub v1.4s, v1.4s, v0.4s
+	WORD $0xbc656822 // ldr s2, [x1, x5]
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+	WORD $0xbc256801 // str s1, [x0, x5]
+	ADD $4, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	RET
+
+// func softmaxRowGradNEONF64(n int, dx, y, dy *float64, mean float64)
+TEXT ·softmaxRowGradNEONF64(SB), NOSPLIT, $0-40
+	MOVD dx+8(FP), R0
+	MOVD y+16(FP), R1
+	MOVD dy+24(FP), R2
+	FMOVD mean+32(FP), F0
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	MOVD n+0(FP), R3
+	LSL $3, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56841 // ldr q1, [x2, x5]
+	WORD $0x4ee0d421 // fsub v1.2d, v1.2d, v0.2d
+	WORD $0x3ce56822 // ldr q2, [x1, x5]
+	WORD $0x6e62dc21 // fmul v1.2d, v1.2d, v2.2d
+	WORD $0x3ca56801 // str q1, [x0, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc656841 // ldr d1, [x2, x5]
+	WORD $0x4ee0d421 // fsub v1.2d, v1.2d, v0.2d
+	WORD $0xfc656822 // ldr d2, [x1, x5]
+	WORD $0x6e62dc21 // fmul v1.2d, v1.2d, v2.2d
+	WORD $0xfc256801 // str d1, [x0, x5]
+	ADD $8, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	RET
+
+// func logSoftmaxRowGradNEONF32(n int, dx, y, dy *float32, sum float32)
+TEXT ·logSoftmaxRowGradNEONF32(SB), NOSPLIT, $0-36
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD dy+24(FP), R3
+	FMOVS sum+32(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	WORD $0x3dc01001 // ldr q1, [x0, #64]
+	WORD $0x3dc01402 // ldr q2, [x0, #80]
+	WORD $0x3dc01803 // ldr q3, [x0, #96]
+	WORD $0x3dc07004 // ldr q4, [x0, #448]
+	MOVD n+0(FP), R4
+	LSL $2, R4, R4
+	AND $-16, R4, R5
+	MOVD ZR, R6
+	B vectorTest
+
+vector:
+	WORD $0x3ce66845 // ldr q5, [x2, x6]
+	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
+	WORD $0x4e21f4a5 // fmax v5.4s, v5.4s, v1.4s
+	WORD $0x4e22d4a6 // fadd v6.4s, v5.4s, v2.4s
+	WORD $0x4ea2d4c7 // fsub v7.4s, v6.4s, v2.4s
+	WORD $0x4ea7d4a5 // fsub v5.4s, v5.4s, v7.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x3dc01c07 // ldr q7, [x0, #112]
+	WORD $0x3dc02008 // ldr q8, [x0, #128]
+	WORD $0x4e25cce8 // fmla v8.4s, v7.4s, v5.4s
+	WORD $0x3dc02407 // ldr q7, [x0, #144]
+	WORD $0x4e25cd07 // fmla v7.4s, v8.4s, v5.4s
+	WORD $0x3dc02808 // ldr q8, [x0, #160]
+	WORD $0x4e25cce8 // fmla v8.4s, v7.4s, v5.4s
+	WORD $0x3dc02c07 // ldr q7, [x0, #176]
+	WORD $0x4e25cd07 // fmla v7.4s, v8.4s, v5.4s
+	WORD $0x3dc03008 // ldr q8, [x0, #192]
+	WORD $0x4e25cce8 // fmla v8.4s, v7.4s, v5.4s
+	WORD $0x6e26dd05 // fmul v5.4s, v8.4s, v6.4s
+	WORD $0x6ea5e486 // fcmgt v6.4s, v4.4s, v5.4s
+	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
+	WORD $0x3ce66866 // ldr q6, [x3, x6]
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	WORD $0x4ea5d4c5 // fsub v5.4s, v6.4s, v5.4s
+	WORD $0x3ca66825 // str q5, [x1, x6]
+	ADD $16, R6, R6
+
+vectorTest:
+	CMP R5, R6
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc666845 // ldr s5, [x2, x6]
+	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
+	WORD $0x4e21f4a5 // fmax v5.4s, v5.4s, v1.4s
+	WORD $0x4e22d4a6 // fadd v6.4s, v5.4s, v2.4s
+	WORD $0x4ea2d4c7 // fsub v7.4s, v6.4s, v2.4s
+	WORD $0x4ea7d4a5 // fsub v5.4s, v5.4s, v7.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x3dc01c07 // ldr q7, [x0, #112]
+	WORD $0x3dc02008 // ldr q8, [x0, #128]
+	WORD $0x4e25cce8 // fmla v8.4s, v7.4s, v5.4s
+	WORD $0x3dc02407 // ldr q7, [x0, #144]
+	WORD $0x4e25cd07 // fmla v7.4s, v8.4s, v5.4s
+	WORD $0x3dc02808 // ldr q8, [x0, #160]
+	WORD $0x4e25cce8 // fmla v8.4s, v7.4s, v5.4s
+	WORD $0x3dc02c07 // ldr q7, [x0, #176]
+	WORD $0x4e25cd07 // fmla v7.4s, v8.4s, v5.4s
+	WORD $0x3dc03008 // ldr q8, [x0, #192]
+	WORD $0x4e25cce8 // fmla v8.4s, v7.4s, v5.4s
+	WORD $0x6e26dd05 // fmul v5.4s, v8.4s, v6.4s
+	WORD $0x6ea5e486 // fcmgt v6.4s, v4.4s, v5.4s
+	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
+	WORD $0xbc666866 // ldr s6, [x3, x6]
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	WORD $0x4ea5d4c5 // fsub v5.4s, v6.4s, v5.4s
+	WORD $0xbc266825 // str s5, [x1, x6]
+	ADD $4, R6, R6
+
+elementTest:
+	CMP R4, R6
+	BLT element
+	RET
+
+// func logSoftmaxRowGradNEONF64(n int, dx, y, dy *float64, sum float64)
+TEXT ·logSoftmaxRowGradNEONF64(SB), NOSPLIT, $0-40
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD dy+24(FP), R3
+	FMOVD sum+32(FP), F0
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	WORD $0x3dc03401 // ldr q1, [x0, #208]
+	WORD $0x3dc03802 // ldr q2, [x0, #224]
+	WORD $0x3dc03c03 // ldr q3, [x0, #240]
+	WORD $0x3dc07404 // ldr q4, [x0, #464]
+	MOVD n+0(FP), R4
+	LSL $3, R4, R4
+	AND $-16, R4, R5
+	MOVD ZR, R6
+	B vectorTest
+
+vector:
+	WORD $0x3ce66845 // ldr q5, [x2, x6]
+	WORD $0x6e63dca5 // fmul v5.2d, v5.2d, v3.2d
+	WORD $0x4e61f4a5 // fmax v5.2d, v5.2d, v1.2d
+	WORD $0x4e62d4a6 // fadd v6.2d, v5.2d, v2.2d
+	WORD $0x4ee2d4c7 // fsub v7.2d, v6.2d, v2.2d
+	WORD $0x4ee7d4a5 // fsub v5.2d, v5.2d, v7.2d
+	WORD $0x4f7454c6 // shl v6.2d, v6.2d, #52
+	WORD $0x3dc04007 // ldr q7, [x0, #256]
+	WORD $0x3dc04408 // ldr q8, [x0, #272]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc04807 // ldr q7, [x0, #288]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc04c08 // ldr q8, [x0, #304]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc05007 // ldr q7, [x0, #320]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc05408 // ldr q8, [x0, #336]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc05807 // ldr q7, [x0, #352]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc05c08 // ldr q8, [x0, #368]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc06007 // ldr q7, [x0, #384]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc06408 // ldr q8, [x0, #400]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc06807 // ldr q7, [x0, #416]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc06c08 // ldr q8, [x0, #432]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x6e66dd05 // fmul v5.2d, v8.2d, v6.2d
+	WORD $0x6ee5e486 // fcmgt v6.2d, v4.2d, v5.2d
+	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
+	WORD $0x3ce66866 // ldr q6, [x3, x6]
+	WORD $0x6e60dca5 // fmul v5.2d, v5.2d, v0.2d
+	WORD $0x4ee5d4c5 // fsub v5.2d, v6.2d, v5.2d
+	WORD $0x3ca66825 // str q5, [x1, x6]
+	ADD $16, R6, R6
+
+vectorTest:
+	CMP R5, R6
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc666845 // ldr d5, [x2, x6]
+	WORD $0x6e63dca5 // fmul v5.2d, v5.2d, v3.2d
+	WORD $0x4e61f4a5 // fmax v5.2d, v5.2d, v1.2d
+	WORD $0x4e62d4a6 // fadd v6.2d, v5.2d, v2.2d
+	WORD $0x4ee2d4c7 // fsub v7.2d, v6.2d, v2.2d
+	WORD $0x4ee7d4a5 // fsub v5.2d, v5.2d, v7.2d
+	WORD $0x4f7454c6 // shl v6.2d, v6.2d, #52
+	WORD $0x3dc04007 // ldr q7, [x0, #256]
+	WORD $0x3dc04408 // ldr q8, [x0, #272]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc04807 // ldr q7, [x0, #288]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc04c08 // ldr q8, [x0, #304]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc05007 // ldr q7, [x0, #320]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc05408 // ldr q8, [x0, #336]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc05807 // ldr q7, [x0, #352]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc05c08 // ldr q8, [x0, #368]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc06007 // ldr q7, [x0, #384]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc06408 // ldr q8, [x0, #400]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x3dc06807 // ldr q7, [x0, #416]
+	WORD $0x4e65cd07 // fmla v7.2d, v8.2d, v5.2d
+	WORD $0x3dc06c08 // ldr q8, [x0, #432]
+	WORD $0x4e65cce8 // fmla v8.2d, v7.2d, v5.2d
+	WORD $0x6e66dd05 // fmul v5.2d, v8.2d, v6.2d
+	WORD $0x6ee5e486 // fcmgt v6.2d, v4.2d, v5.2d
+	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
+	WORD $0xfc666866 // ldr d6, [x3, x6]
+	WORD $0x6e60dca5 // fmul v5.2d, v5.2d, v0.2d
+	WORD $0x4ee5d4c5 // fsub v5.2d, v6.2d, v5.2d
+	WORD $0xfc266825 // str d5, [x1, x6]
+	ADD $8, R6, R6
+
+elementTest:
+	CMP R4, R6
+	BLT element
+	RET
+
 DATA numbers<>+0(SB)/8, $0xff7fffffff7fffff
 DATA numbers<>+8(SB)/8, $0xff7fffffff7fffff
 DATA numbers<>+16(SB)/8, $0x00000000ffffffff

@@ -46,6 +46,7 @@ package simd
 //go:generate go run -C _gen . -family activation -pkg simd -out ../activation_amd64.s -stubs ../activation_amd64.go
 //go:generate go run -C _gen . -family norm -pkg simd -out ../norm_amd64.s -stubs ../norm_amd64.go
 //go:generate go run -C _gen . -family crossentropy -pkg simd -out ../crossentropy_amd64.s -stubs ../crossentropy_amd64.go
+//go:generate go run -C _gen . -family largest -pkg simd -out ../largest_amd64.s -stubs ../largest_amd64.go
 //go:generate go run -C _gen . -family rope -pkg simd -out ../rope_amd64.s -stubs ../rope_amd64.go
 //go:generate go run -C _gen . -family add -pkg simd -out ../add_amd64.s -stubs ../add_amd64.go
 //go:generate go run -C _gen . -family mul -pkg simd -out ../mul_amd64.s -stubs ../mul_amd64.go

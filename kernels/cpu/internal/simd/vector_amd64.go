@@ -355,6 +355,19 @@ func expPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx
 	}
 }
 
+func exponentialsVector[T kernels.Float](n int, y, x *T, most T) T {
+	switch {
+	case active == AVX512 && single[T]():
+		return T(exponentialsAVX512F32(n, pointer32(y), pointer32(x), float32(most)))
+	case active == AVX512:
+		return T(exponentialsAVX512F64(n, pointer64(y), pointer64(x), float64(most)))
+	case single[T]():
+		return T(exponentialsAVX2F32(n, pointer32(y), pointer32(x), float32(most)))
+	default:
+		return T(exponentialsAVX2F64(n, pointer64(y), pointer64(x), float64(most)))
+	}
+}
+
 func finiteVector[T kernels.Float](rows, n int, a *T, lda int) bool {
 	switch {
 	case active == AVX512 && single[T]():
@@ -456,6 +469,19 @@ func keepVector[T kernels.Float](n int, to, from *T, numbers *uint16, threshold 
 		keepAVX2F32(n, pointer32(to), pointer32(from), numbers, threshold, float32(scale))
 	default:
 		keepAVX2F64(n, pointer64(to), pointer64(from), numbers, threshold, float64(scale))
+	}
+}
+
+func kthVector[T kernels.Float](x *T, k T) T {
+	switch {
+	case active == AVX512 && single[T]():
+		return T(kthAVX512F32(pointer32(x), float32(k)))
+	case active == AVX512:
+		return T(kthAVX512F64(pointer64(x), float64(k)))
+	case single[T]():
+		return T(kthAVX2F32(pointer32(x), float32(k)))
+	default:
+		return T(kthAVX2F64(pointer64(x), float64(k)))
 	}
 }
 
@@ -563,6 +589,32 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	}
 }
 
+func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T) {
+	switch {
+	case active == AVX512 && single[T]():
+		logProbabilitiesAVX512F32(n, pointer32(y), pointer32(x), float32(most), float32(log))
+	case active == AVX512:
+		logProbabilitiesAVX512F64(n, pointer64(y), pointer64(x), float64(most), float64(log))
+	case single[T]():
+		logProbabilitiesAVX2F32(n, pointer32(y), pointer32(x), float32(most), float32(log))
+	default:
+		logProbabilitiesAVX2F64(n, pointer64(y), pointer64(x), float64(most), float64(log))
+	}
+}
+
+func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T) {
+	switch {
+	case active == AVX512 && single[T]():
+		logSoftmaxRowGradAVX512F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum))
+	case active == AVX512:
+		logSoftmaxRowGradAVX512F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum))
+	case single[T]():
+		logSoftmaxRowGradAVX2F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum))
+	default:
+		logSoftmaxRowGradAVX2F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum))
+	}
+}
+
 func logarithmVector[T kernels.Float](n int, y, x *T) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -586,6 +638,19 @@ func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx
 		maxPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
 	default:
 		maxPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func maximaVector[T kernels.Float](n int, x, out *T) T {
+	switch {
+	case active == AVX512 && single[T]():
+		return T(maximaAVX512F32(n, pointer32(x), pointer32(out)))
+	case active == AVX512:
+		return T(maximaAVX512F64(n, pointer64(x), pointer64(out)))
+	case single[T]():
+		return T(maximaAVX2F32(n, pointer32(x), pointer32(out)))
+	default:
+		return T(maximaAVX2F64(n, pointer64(x), pointer64(out)))
 	}
 }
 
@@ -720,6 +785,19 @@ func normalizeGradVector[T kernels.Float](n int, dx, x, dy, gamma *T, centre, rs
 		normalizeGradAVX2F32(n, pointer32(dx), pointer32(x), pointer32(dy), pointer32(gamma), float32(centre), float32(rstd), float32(mean), float32(meanX), pointer32(dGamma), pointer32(dBeta))
 	default:
 		normalizeGradAVX2F64(n, pointer64(dx), pointer64(x), pointer64(dy), pointer64(gamma), float64(centre), float64(rstd), float64(mean), float64(meanX), pointer64(dGamma), pointer64(dBeta))
+	}
+}
+
+func notBelowVector[T kernels.Float](n int, x *T, least T, list *int64, room int) int {
+	switch {
+	case active == AVX512 && single[T]():
+		return notBelowAVX512F32(n, pointer32(x), float32(least), list, room)
+	case active == AVX512:
+		return notBelowAVX512F64(n, pointer64(x), float64(least), list, room)
+	case single[T]():
+		return notBelowAVX2F32(n, pointer32(x), float32(least), list, room)
+	default:
+		return notBelowAVX2F64(n, pointer64(x), float64(least), list, room)
 	}
 }
 
@@ -1041,6 +1119,19 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, del
 		softmaxGradAVX2F32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse2), pointer32(delta), float32(scale), lo, hi)
 	default:
 		softmaxGradAVX2F64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse2), pointer64(delta), float64(scale), lo, hi)
+	}
+}
+
+func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T) {
+	switch {
+	case active == AVX512 && single[T]():
+		softmaxRowGradAVX512F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean))
+	case active == AVX512:
+		softmaxRowGradAVX512F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean))
+	case single[T]():
+		softmaxRowGradAVX2F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean))
+	default:
+		softmaxRowGradAVX2F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean))
 	}
 }
 

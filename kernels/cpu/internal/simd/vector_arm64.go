@@ -207,6 +207,15 @@ func expPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx
 	}
 }
 
+func exponentialsVector[T kernels.Float](n int, y, x *T, most T) T {
+	switch {
+	case single[T]():
+		return T(exponentialsNEONF32(n, pointer32(y), pointer32(x), float32(most)))
+	default:
+		return T(exponentialsNEONF64(n, pointer64(y), pointer64(x), float64(most)))
+	}
+}
+
 func finiteVector[T kernels.Float](rows, n int, a *T, lda int) bool {
 	switch {
 	case single[T]():
@@ -276,6 +285,15 @@ func keepVector[T kernels.Float](n int, to, from *T, numbers *uint16, threshold 
 		keepNEONF32(n, pointer32(to), pointer32(from), numbers, threshold, float32(scale))
 	default:
 		keepNEONF64(n, pointer64(to), pointer64(from), numbers, threshold, float64(scale))
+	}
+}
+
+func kthVector[T kernels.Float](x *T, k T) T {
+	switch {
+	case single[T]():
+		return T(kthNEONF32(pointer32(x), float32(k)))
+	default:
+		return T(kthNEONF64(pointer64(x), float64(k)))
 	}
 }
 
@@ -351,6 +369,24 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	}
 }
 
+func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T) {
+	switch {
+	case single[T]():
+		logProbabilitiesNEONF32(n, pointer32(y), pointer32(x), float32(most), float32(log))
+	default:
+		logProbabilitiesNEONF64(n, pointer64(y), pointer64(x), float64(most), float64(log))
+	}
+}
+
+func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T) {
+	switch {
+	case single[T]():
+		logSoftmaxRowGradNEONF32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum))
+	default:
+		logSoftmaxRowGradNEONF64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum))
+	}
+}
+
 func logarithmVector[T kernels.Float](n int, y, x *T) {
 	switch {
 	case single[T]():
@@ -366,6 +402,15 @@ func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx
 		maxPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
 	default:
 		maxPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func maximaVector[T kernels.Float](n int, x, out *T) T {
+	switch {
+	case single[T]():
+		return T(maximaNEONF32(n, pointer32(x), pointer32(out)))
+	default:
+		return T(maximaNEONF64(n, pointer64(x), pointer64(out)))
 	}
 }
 
@@ -458,6 +503,15 @@ func normalizeGradVector[T kernels.Float](n int, dx, x, dy, gamma *T, centre, rs
 		normalizeGradNEONF32(n, pointer32(dx), pointer32(x), pointer32(dy), pointer32(gamma), float32(centre), float32(rstd), float32(mean), float32(meanX), pointer32(dGamma), pointer32(dBeta))
 	default:
 		normalizeGradNEONF64(n, pointer64(dx), pointer64(x), pointer64(dy), pointer64(gamma), float64(centre), float64(rstd), float64(mean), float64(meanX), pointer64(dGamma), pointer64(dBeta))
+	}
+}
+
+func notBelowVector[T kernels.Float](n int, x *T, least T, list *int64, room int) int {
+	switch {
+	case single[T]():
+		return notBelowNEONF32(n, pointer32(x), float32(least), list, room)
+	default:
+		return notBelowNEONF64(n, pointer64(x), float64(least), list, room)
 	}
 }
 
@@ -677,6 +731,15 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, del
 		softmaxGradNEONF32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse2), pointer32(delta), float32(scale), lo, hi)
 	default:
 		softmaxGradNEONF64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse2), pointer64(delta), float64(scale), lo, hi)
+	}
+}
+
+func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T) {
+	switch {
+	case single[T]():
+		softmaxRowGradNEONF32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean))
+	default:
+		softmaxRowGradNEONF64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean))
 	}
 }
 

@@ -139,6 +139,10 @@ func expPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx
 	panic(unreachable)
 }
 
+func exponentialsVector[T kernels.Float](n int, y, x *T, most T) T {
+	panic(unreachable)
+}
+
 func finiteVector[T kernels.Float](rows, n int, a *T, lda int) bool {
 	panic(unreachable)
 }
@@ -168,6 +172,10 @@ func greatestVector[T kernels.Float](n int, x *T) T {
 }
 
 func keepVector[T kernels.Float](n int, to, from *T, numbers *uint16, threshold uint32, scale T) {
+	panic(unreachable)
+}
+
+func kthVector[T kernels.Float](x *T, k T) T {
 	panic(unreachable)
 }
 
@@ -203,11 +211,23 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	panic(unreachable)
 }
 
+func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T) {
+	panic(unreachable)
+}
+
+func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T) {
+	panic(unreachable)
+}
+
 func logarithmVector[T kernels.Float](n int, y, x *T) {
 	panic(unreachable)
 }
 
 func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
+func maximaVector[T kernels.Float](n int, x, out *T) T {
 	panic(unreachable)
 }
 
@@ -248,6 +268,10 @@ func normalizeDotsVector[T kernels.Float](n int, x, dy, gamma *T, centre, rstd T
 }
 
 func normalizeGradVector[T kernels.Float](n int, dx, x, dy, gamma *T, centre, rstd, mean, meanX T, dGamma, dBeta *T) {
+	panic(unreachable)
+}
+
+func notBelowVector[T kernels.Float](n int, x *T, least T, list *int64, room int) int {
 	panic(unreachable)
 }
 
@@ -352,6 +376,10 @@ func softmaxVector[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, l
 }
 
 func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int) {
+	panic(unreachable)
+}
+
+func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T) {
 	panic(unreachable)
 }
 

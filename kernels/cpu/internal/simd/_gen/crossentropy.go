@@ -28,6 +28,7 @@ func sumExp(t target) {
 	exp, log2e := t.exponential(), t.constant(math.Log2E)
 	t.eachVector(func(v access) {
 		z := v.load(x)
+		v.prefetch(x)
 		t.sub(most, z, z)
 		t.mul(log2e, z, z)
 		t.add(v.only(exp.of(z)), sum, sum)
@@ -50,6 +51,69 @@ func scaledExp(t target) {
 		t.zeroBelow(least, p)
 		t.mulSub(less, scale, p)
 		v.store(p, y)
+	})
+	restore()
+	ret()
+}
+
+func exponentials(t target) {
+	t.function("exponentials", "(n int, y, x *T, most T) T", "is Exponentials.")
+	restore := flushing()
+	y, x, most, sum := t.line("y"), t.line("x"), t.scalar("most"), t.zeros()
+	exp, log2e, least := t.exponential(), t.constant(math.Log2E), t.constant(t.either(leastExp32, leastExp64))
+	t.eachVector(func(v access) {
+		z := v.load(x)
+		v.prefetch(x)
+		t.sub(most, z, z)
+		t.mul(log2e, z, z)
+		p := v.only(exp.of(z))
+		t.add(p, sum, sum)
+		t.zeroBelow(least, p)
+		v.store(p, y)
+	})
+	t.result(0, t.reduce(sum, t.add))
+	restore()
+	ret()
+}
+
+func logProbabilities(t target) {
+	t.function("logProbabilities", "(n int, y, x *T, most, log T)", "is LogProbabilities.")
+	y, x, most, log := t.line("y"), t.line("x"), t.scalar("most"), t.scalar("log")
+	t.eachVector(func(v access) {
+		z := v.load(x)
+		t.sub(most, z, z)
+		t.sub(log, z, z)
+		v.store(z, y)
+	})
+	ret()
+}
+
+func softmaxRowGrad(t target) {
+	t.function("softmaxRowGrad", "(n int, dx, y, dy *T, mean T)", "is SoftmaxRowGrad.")
+	dx, y, dy, mean := t.line("dx"), t.line("y"), t.line("dy"), t.scalar("mean")
+	t.eachVector(func(v access) {
+		z := v.load(dy)
+		t.sub(mean, z, z)
+		t.mul(v.load(y), z, z)
+		v.store(z, dx)
+	})
+	ret()
+}
+
+func logSoftmaxRowGrad(t target) {
+	t.function("logSoftmaxRowGrad", "(n int, dx, y, dy *T, sum T)", "is LogSoftmaxRowGrad.")
+	restore := flushing()
+	dx, y, dy, sum := t.line("dx"), t.line("y"), t.line("dy"), t.scalar("sum")
+	exp, log2e, least := t.exponential(), t.constant(math.Log2E), t.constant(t.either(leastExp32, leastExp64))
+	t.eachVector(func(v access) {
+		z := v.load(y)
+		t.mul(log2e, z, z)
+		p := exp.of(z)
+		t.zeroBelow(least, p)
+		t.mul(sum, p, p)
+		d := v.load(dy)
+		t.sub(p, d, d)
+		v.store(d, dx)
 	})
 	restore()
 	ret()

@@ -49,14 +49,23 @@ var families = map[string]func(){
 	"dropout": func() { philox(target{avx512: true}); philox(target{}); each(keep) },
 	"peak":    func() { each(peak) },
 
-	"activation":   func() { each(activations); each(swiglu); each(swigluGrad) },
-	"norm":         func() { each(sum); each(deviations); each(normalize); each(normalizeDots); each(normalizeGrad) },
-	"crossentropy": func() { each(greatest); each(sumExp); each(scaledExp) },
-	"rope":         func() { each(rotate); each(rotateNeighbours) },
-	"add":          func() { each(add) },
-	"mul":          func() { each(mul) },
-	"function":     func() { each(quotient); each(squareRoot); each(logarithm); each(absGrad) },
-	"pointwise":    func() { each(pointwiseAll) },
+	"activation": func() { each(activations); each(swiglu); each(swigluGrad) },
+	"norm":       func() { each(sum); each(deviations); each(normalize); each(normalizeDots); each(normalizeGrad) },
+	"crossentropy": func() {
+		each(greatest)
+		each(sumExp)
+		each(scaledExp)
+		each(exponentials)
+		each(logProbabilities)
+		each(softmaxRowGrad)
+		each(logSoftmaxRowGrad)
+	},
+	"largest":   func() { each(maxima); each(kth); each(notBelow) },
+	"rope":      func() { each(rotate); each(rotateNeighbours) },
+	"add":       func() { each(add) },
+	"mul":       func() { each(mul) },
+	"function":  func() { each(quotient); each(squareRoot); each(logarithm); each(absGrad) },
+	"pointwise": func() { each(pointwiseAll) },
 	"tiles": func() {
 		tileProduct()
 		tileRowsNative()

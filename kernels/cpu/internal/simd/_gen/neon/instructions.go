@@ -89,9 +89,10 @@ func (k *kernel) div(x, y vec, to ...vec) vec { return k.float3("fdiv", 0x6e20fc
 func (k *kernel) max(x, y vec, to ...vec) vec { return k.float3("fmax", 0x4e20f400, x, y, to) }
 func (k *kernel) min(x, y vec, to ...vec) vec { return k.float3("fmin", 0x4ea0f400, x, y, to) }
 
-// addPairs and maxPairs fold neighbours, those of x and then those of y.
+// addPairs, maxPairs and minPairs fold neighbours, those of x and then those of y.
 func (k *kernel) addPairs(x, y vec, to ...vec) vec { return k.float3("faddp", 0x6e20d400, x, y, to) }
 func (k *kernel) maxPairs(x, y vec, to ...vec) vec { return k.float3("fmaxp", 0x6e20f400, x, y, to) }
+func (k *kernel) minPairs(x, y vec, to ...vec) vec { return k.float3("fminp", 0x6ea0f400, x, y, to) }
 
 // greater, notLess and same are all ones where x > y, x ≥ y or x = y, and zero elsewhere, also at
 // NaN.

@@ -278,6 +278,12 @@ func (k *kernel) result(n int, v vec) {
 	})
 }
 
+// resultInteger returns a whole number.
+func (k *kernel) resultInteger(r gp) {
+	p := k.results[0]
+	k.general(fmt.Sprintf("MOVD R%%[1]d, %s+%d(FP)", p.name, p.offset), nil, []gp{r})
+}
+
 // resultIf returns whether the last comparison says so.
 func (k *kernel) resultIf(c condition) {
 	r, p := k.gp(), k.results[0]

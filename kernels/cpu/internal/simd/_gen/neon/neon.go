@@ -108,6 +108,15 @@ var Families = map[string][]Kernel{
 		typed("greatest", "(n int, x *T) T", "is Greatest.", greatest),
 		typed("sumExp", "(n int, x *T, most T) T", "is SumExp.", sumExp),
 		typed("scaledExp", "(n int, y, x *T, lse, scale, less T)", "is ScaledExp.", scaledExp),
+		typed("exponentials", "(n int, y, x *T, most T) T", "is Exponentials.", exponentials),
+		typed("logProbabilities", "(n int, y, x *T, most, log T)", "is LogProbabilities.", logProbabilities),
+		typed("softmaxRowGrad", "(n int, dx, y, dy *T, mean T)", "is SoftmaxRowGrad.", softmaxRowGrad),
+		typed("logSoftmaxRowGrad", "(n int, dx, y, dy *T, sum T)", "is LogSoftmaxRowGrad.", logSoftmaxRowGrad),
+	},
+	"largest": {
+		typed("maxima", "(n int, x, out *T) T", "is Maxima.", maxima),
+		typed("kth", "(x *T, k T) T", "is Kth.", kth),
+		typed("notBelow", "(n int, x *T, least T, list *int64, room int) int", "is NotBelow.", notBelow),
 	},
 	"rope": {
 		typed("rotate", "(rows, n int, y1, y2 *T, ldy int, x1, x2 *T, ldx int, cos, sin *T, ldt int)", "is Rotate.", rotate),
