@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -39,7 +40,7 @@ func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tok
 		return nil, err
 	}
 	a := &author{parameters: parameters, decoder: decoder, tokenizer: t, prompt: o.prompt, how: sample.Options{
-		Sampler:   sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, Seed: s.Seed},
+		Sampler:   s.sampler(o),
 		MaxTokens: o.length,
 	}}
 	if !o.sample && s.Data == "" { // Go is easiest to know by a function
@@ -51,6 +52,25 @@ func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tok
 		}
 	}
 	return a, nil
+}
+
+// largeModel is the number of parameters from which on a model is sure enough of Go to repeat itself
+// at the temperature at which a smaller one writes best.
+const largeModel = 20e6
+
+// sampler is how tokens are chosen: as flags say, or as suits a model of this size.
+func (s settings) sampler(o options) sample.SamplerOptions {
+	how := sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, Seed: s.Seed}
+	if s.parameters() < largeModel {
+		return how
+	}
+	if !o.given["temperature"] {
+		how.Temperature = 0.9
+	}
+	if !o.given["top-p"] {
+		how.TopP = 0.95
+	}
+	return how
 }
 
 // take makes the weights of a checkpoint those that it writes by.
@@ -68,16 +88,14 @@ func setWeights(p *nn.Parameters, c checkpoint.Checkpoint) error {
 	return nil
 }
 
-// write writes the prompt and what the model makes of it.
+// write writes the prompt and what the model makes of it. It ends the line whatever ends the text.
 func (a *author) write(ctx context.Context, w io.Writer) error {
 	if _, err := io.WriteString(w, a.prompt); err != nil {
 		return err
 	}
-	if err := sample.Generate(ctx, a.decoder, a.tokenizer, a.before+a.prompt, a.how, sample.Write(w)); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	err := sample.Generate(ctx, a.decoder, a.tokenizer, a.before+a.prompt, a.how, sample.Write(w))
+	_, endErr := io.WriteString(w, "\n")
+	return cmp.Or(err, endErr)
 }
 
 // glimpseTokens is how much of its writing a model shows in between.

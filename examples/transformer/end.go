@@ -97,7 +97,12 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 			return err
 		}
 		defer text.Close()
-		if err := author.write(ctx, io.MultiWriter(screen(), text)); err != nil {
+		err = author.write(ctx, io.MultiWriter(screen(), text))
+		if stopped := context.Cause(ctx); stopped != nil { // what was to be learnt is learnt
+			say("\n%v: the text ends here.", stopped)
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 		if err := text.Close(); err != nil {

@@ -251,3 +251,25 @@ func TestCost(t *testing.T) {
 		}
 	}
 }
+
+// A large model writes at another temperature than a small one, unless a flag says which.
+func TestSamplerSuitsTheModel(t *testing.T) {
+	for args, want := range map[string][2]float64{
+		"-preset minute":                         {0.7, 0.9},
+		"-preset minute-gpu":                     {0.9, 0.95},
+		"-preset minute-gpu -temperature 0.5":    {0.5, 0.95},
+		"-preset minute-gpu -top-p 0.9":          {0.9, 0.9},
+		"-preset minute -layers 12 -dim 768":     {0.9, 0.95},
+		"-preset minute-gpu -layers 2 -dim 96":   {0.7, 0.9},
+		"-preset minute-gpu -temperature 0":      {0, 0.95},
+		"-preset minute -top-p 1 -temperature 1": {1, 1},
+	} {
+		s, o, err := parse(strings.Fields(args), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if how := s.sampler(o); how.Temperature != want[0] || how.TopP != want[1] {
+			t.Errorf("%s: temperature %v, top-p %v, want %v", args, how.Temperature, how.TopP, want)
+		}
+	}
+}

@@ -80,6 +80,50 @@ func TestSignalsLeaveACheckpoint(t *testing.T) {
 	}
 }
 
+// A signal ends the text that a trained model writes, and nothing else: the line ends, and what one
+// can do next is said.
+func TestASignalEndsTheText(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
+	program := exec.Command(os.Args[0], append(append([]string{}, small...), "-steps", "3", "-out", "run", "-length", "1000000000")...)
+	program.Env = append(os.Environ(), asProgram+"=1")
+	var said strings.Builder
+	program.Stderr = &said
+	pipe, err := program.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, text := bufio.NewReader(pipe), ""
+	for !strings.Contains(text, "\n\n") { // the text comes behind an empty line
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the program wrote %q, %v", text+line, err)
+		}
+		text += line
+	}
+	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Wait(); err != nil {
+		t.Errorf("the program ended with %v and said %s", err, said.String())
+	}
+	for _, want := range []string{"\nterminated: the text ends here.\n", "\nmore text ", "\nthe text above "} {
+		if !strings.Contains(string(rest), want) {
+			t.Errorf("it wrote\n%s\nwithout %q", rest, want)
+		}
+	}
+	if strings.Contains(said.String(), "Generate") {
+		t.Errorf("it said\n%s", said.String())
+	}
+}
+
 // TestNohup starts the program so that a closed terminal does not end it, and sends what such a
 // terminal sends.
 func TestNohup(t *testing.T) {
