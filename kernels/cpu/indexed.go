@@ -124,7 +124,7 @@ func sortedIndices[T kernels.Float](x []T) []int {
 // above reports whether x is larger than y. NaN is larger than any number.
 func above[T kernels.Float](x, y T) bool { return x > y || x != x && y == y }
 
-// setIndices writes the last axis of a row, by its number in row-major order, of a tensor of indices.
+// setIndices writes a row of a tensor of indices. Rows are numbered in row-major order.
 func setIndices(t kernels.Tensor, row int, list []int) {
 	at, last := 0, len(t.Shape)-1
 	for axis := last - 1; axis >= 0; axis-- {

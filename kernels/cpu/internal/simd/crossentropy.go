@@ -60,8 +60,8 @@ func ScaledExp[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 	}
 }
 
-// Exponentials writes y_j = exp(x_j − most) for a most that no x_j exceeds, and gives their sum. What
-// [ScaledExp] counts as 0 is written as 0. y may be x.
+// Exponentials writes y_j = exp(x_j − most) for a most that no x_j exceeds, and gives their sum.
+// What [ScaledExp] counts as 0 is written as 0. y may be x.
 func Exponentials[T kernels.Float](n int, y, x *T, most T) T {
 	if n <= 0 {
 		return 0

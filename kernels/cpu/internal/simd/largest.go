@@ -9,9 +9,9 @@ import (
 // Columns is how many columns [Maxima] sees a row as.
 const Columns = 32
 
-// Maxima writes the greatest of every Columns-th element of a row: out_j = max x_(i·Columns + j), and
-// reports whether all elements are finite. Where they are not, out may be anything. n is a multiple
-// of Columns and not 0.
+// Maxima writes the greatest of every Columns-th element of a row, out_j = max x_(i·Columns + j),
+// and reports whether all elements are finite. Where they are not, out may be anything. n is a
+// multiple of Columns and not 0.
 func Maxima[T kernels.Float](n int, x *T, out *[Columns]T) (finite bool) {
 	if active != Generic {
 		return maximaVector(n, x, &out[0]) == 0
