@@ -54,8 +54,8 @@ func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tok
 	return a, nil
 }
 
-// largeModel is the number of parameters from which on a model is so sure of what it has learnt that
-// it repeats itself at the temperature at which a smaller one writes best.
+// largeModel is the number of parameters from which on a model repeats itself at the temperature at
+// which a smaller one writes best.
 const largeModel = 20e6
 
 // sampler is how tokens are chosen: as flags say, or as suits a model of this size.
