@@ -3,7 +3,9 @@ package train
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -46,8 +48,8 @@ func (m Muon) Validate(kernels.DType) error {
 	return kernels.SGD{Update: kernels.Update{WeightDecay: m.WeightDecay}, Momentum: or(m.Momentum, 0.95), Decoupled: true}.Validate()
 }
 
-// Update changes all matrices of one shape together, and as many at once as there are ranks that
-// share the state.
+// Update changes all matrices of one smaller side together, and as many at once as there are ranks
+// that share the state.
 func (m Muon) Update(u Update) error {
 	decided, err := u.unscaled()
 	if err != nil {
@@ -56,48 +58,95 @@ func (m Muon) Update(u Update) error {
 	if u.shared != nil {
 		return m.updateShared(u, decided)
 	}
-	for _, list := range alike(u.Weights) {
-		if err := m.updateAlike(u, decided, list); err != nil {
-			return fmt.Errorf("%s: %w", u.Names[list[0]], err)
+	for _, group := range together(u.Weights) {
+		if err := m.updateTogether(u, decided, group); err != nil {
+			return fmt.Errorf("%s: %w", u.Names[group[0][0]], err)
 		}
 	}
 	return nil
 }
 
-// alike lists matrices of one shape together, as many as one product is to compute with.
-func alike(weights []kernels.Tensor) (lists [][]int) {
-	const most = 1 << 25 // elements, which fill a GPU
-	open := map[[2]int]int{}
+// together lists matrices of one smaller side, as many as one product is to compute with, by their
+// shapes.
+func together(weights []kernels.Tensor) (groups [][][]int) {
+	const mostSquares, most = 1 << 25, 1 << 27 // elements: they fill a GPU, and take a little of its memory
+	type open struct{ at, squares, elements int }
+	bySide, places := map[int]*open{}, map[[2]int]int{}
 	for i, w := range weights {
 		shape := [2]int(w.Shape)
-		at, ok := open[shape]
-		if !ok || (len(lists[at])+1)*w.Elements() > most {
-			at = len(lists)
-			open[shape], lists = at, append(lists, nil)
+		side := min(shape[0], shape[1])
+		o := bySide[side]
+		if o == nil || o.squares+side*side > mostSquares || o.elements+w.Elements() > most {
+			o = &open{at: len(groups)}
+			bySide[side], groups = o, append(groups, nil)
+			maps.DeleteFunc(places, func(s [2]int, _ int) bool { return min(s[0], s[1]) == side })
 		}
-		lists[at] = append(lists[at], i)
+		o.squares, o.elements = o.squares+side*side, o.elements+w.Elements()
+		place, ok := places[shape]
+		if !ok {
+			place = len(groups[o.at])
+			places[shape], groups[o.at] = place, append(groups[o.at], nil)
+		}
+		groups[o.at][place] = append(groups[o.at][place], i)
 	}
-	return lists
+	return groups
 }
 
-// updateAlike changes matrices of one shape.
-func (m Muon) updateAlike(u Update, decided kernels.Update, list []int) error {
-	shape := u.Weights[list[0]].Shape
-	all, err := u.Scratch(scratchMatrix, u.Weights[list[0]].DType, len(list), shape[0], shape[1])
+// updateTogether changes matrices of one smaller side, of which each list has one shape.
+func (m Muon) updateTogether(u Update, decided kernels.Update, lists [][]int) error {
+	var shapes [][]int
+	all := slices.Concat(lists...)
+	for _, list := range lists {
+		shapes = append(shapes, append([]int{len(list)}, u.Weights[list[0]].Shape...))
+	}
+	y, err := u.stacks(scratchMatrix, u.Weights[all[0]].DType, shapes)
 	if err != nil {
 		return err
 	}
-	directions := matricesOf(all)
-	if err := u.Backend.Fill(all, 0); err != nil {
+	if err := u.Backend.Fill(y.all, 0); err != nil {
 		return err
 	}
-	if err := m.move(u, list, directions); err != nil {
+	if err := m.move(u, all, y.matrices()); err != nil {
 		return err
 	}
-	if err := m.orthogonal(u, all); err != nil {
+	if err := m.orthogonal(u, y); err != nil {
 		return err
 	}
-	return m.step(u, decided, list, directions, shape)
+	for k, list := range lists {
+		if err := m.step(u, decided, list, matricesOf(y.list[k]), shapes[k][1:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stacks are matrices of some shapes in one piece of memory: a stack of each shape, (matrices,
+// rows, columns).
+type stacks struct {
+	all  kernels.Tensor
+	list []kernels.Tensor
+}
+
+// stacks are some in scratch memory.
+func (u Update) stacks(scratch int, dtype kernels.DType, shapes [][]int) (s stacks, err error) {
+	n := 0
+	for _, shape := range shapes {
+		n += elements(shape)
+	}
+	s.all, err = u.Scratch(scratch, dtype, n)
+	at := 0
+	for _, shape := range shapes {
+		s.list = append(s.list, s.all.Slice(0, at, at+elements(shape)).Reshape(shape...))
+		at += elements(shape)
+	}
+	return s, err
+}
+
+func (s stacks) matrices() (list []kernels.Tensor) {
+	for _, stack := range s.list {
+		list = append(list, matricesOf(stack)...)
+	}
+	return list
 }
 
 // matricesOf are the matrices of a stack.
@@ -143,77 +192,87 @@ func (m Muon) move(u Update, list []int, y []kernels.Tensor) error {
 	return u.Backend.SGD(moved, y, chosen(u.Gradients, list), chosen(u.State[0], list))
 }
 
-// orthogonal puts into the matrices of a stack, (matrices, rows, columns), the nearest ones to
-// their negatives whose rows or columns are orthogonal, over schulzUnit.
-func (m Muon) orthogonal(u Update, y kernels.Tensor) error {
-	dtype, count, rows, columns := y.DType, y.Shape[0], y.Shape[1], y.Shape[2]
+// orthogonal puts into matrices of one smaller side the nearest ones to their negatives whose rows
+// or columns are orthogonal, over schulzUnit.
+func (m Muon) orthogonal(u Update, y stacks) error {
+	dtype, shapes, count := y.all.DType, make([][]int, len(y.list)), 0
+	for k, stack := range y.list {
+		shapes[k] = stack.Shape
+		count += stack.Shape[0]
+	}
 	if _, ok := u.Backend.(kernels.Rounder); ok && dtype == kernels.F32 {
 		dtype = kernels.F16 // for products as fast as a device has them: numbers are small here
 	}
-	small := min(rows, columns)
-	square := []int{count, small, small}
-	var rooms [7]kernels.Tensor
-	for k, shape := range [7][]int{y.Shape, y.Shape, square, square, square, square, square} {
-		var err error
-		if rooms[k], err = u.Scratch(scratchMatrix+1+k, dtype, shape...); err != nil {
+	x, err := u.stacks(scratchMatrix+1, dtype, shapes)
+	if err != nil {
+		return err
+	}
+	next, err := u.stacks(scratchMatrix+2, dtype, shapes)
+	if err != nil {
+		return err
+	}
+	small := min(shapes[0][1], shapes[0][2])
+	var squares [5]kernels.Tensor
+	for k := range squares {
+		if squares[k], err = u.Scratch(scratchMatrix+3+k, dtype, count, small, small); err != nil {
 			return err
 		}
 	}
-	x, next := rooms[0], rooms[1]
 	if err := minusUnits(u, y, x); err != nil {
 		return err
 	}
-	together := 1
-	if max(rows, columns) >= 2*small {
-		together = 3 // products of square matrices are the smaller ones then
-	}
+	const most = 3 // of more polynomials at once, float16 has too few digits
 	for left := cmp.Or(m.Iterations, 5); left > 0; x, next = next, x {
-		n := min(together, left)
+		n := min(most, left)
 		if left -= n; left == 0 {
 			next = y
 		}
-		if err := newtonSchulz(u.Backend, x, next, [5]kernels.Tensor(rooms[2:]), n); err != nil {
+		if err := newtonSchulz(u.Backend, x.list, next.list, squares, n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// minusUnits is x = −y/(|y|·schulzUnit) of each matrix of a stack, and zero where y is. It may
-// change y.
-func minusUnits(u Update, y, x kernels.Tensor) error {
-	count, columns := y.Shape[0], y.Shape[2]
-	var rooms [3]kernels.Tensor
-	for k, room := range [3]struct {
-		dtype kernels.DType
-		shape []int
-	}{{kernels.F64, []int{count}}, {y.DType, []int{count}}, {y.DType, []int{count, columns}}} {
-		var err error
-		if rooms[k], err = u.Scratch(scratchMatrix+8+k, room.dtype, room.shape...); err != nil {
-			return err
-		}
+// minusUnits is x = −y/(|y|·schulzUnit) of each matrix, and zero where y is. It may change y.
+func minusUnits(u Update, y, x stacks) error {
+	matrices := y.matrices()
+	squares, err := u.Scratch(scratchMatrix+8, kernels.F64, len(matrices))
+	if err != nil {
+		return err
 	}
-	squares, norms, rows := rooms[0], rooms[1], rooms[2]
-	eachNorm, eachRow := norms, rows
-	eachNorm.Shape, eachNorm.Strides = rows.Shape, []int{1, 0}
-	eachRow.Shape, eachRow.Strides = y.Shape, []int{columns, 0, 1}
-	quotient := y
-	if x.DType == y.DType {
-		quotient = x
+	norms, err := u.Scratch(scratchMatrix+9, y.all.DType, len(matrices))
+	if err != nil {
+		return err
 	}
-	err := firstError(
-		u.Backend.SumSquares(matricesOf(y), squares),
+	err = firstError(
+		u.Backend.SumSquares(matrices, squares),
 		u.Backend.Copy(norms, squares),
 		u.Backend.AddScalar(1e-30, norms, norms),
 		u.Backend.Apply(kernels.Sqrt, norms, norms),
 		u.Backend.MulScalar(-schulzUnit, norms, norms),
-		u.Backend.Copy(rows, eachNorm), // so that whole rows are divided at once
-		u.Backend.Div(y, eachRow, quotient),
 	)
-	if err != nil || x.DType == y.DType {
+	quotients := y
+	if x.all.DType == y.all.DType {
+		quotients = x
+	}
+	first := 0
+	for k, stack := range y.list {
+		count, columns := stack.Shape[0], stack.Shape[2]
+		rows, e := u.Scratch(scratchMatrix+10, y.all.DType, count, columns) // so that whole rows are divided at once
+		if err = cmp.Or(err, e); err != nil {
+			return err
+		}
+		norm, row := norms.Slice(0, first, first+count), rows
+		norm.Shape, norm.Strides = rows.Shape, []int{1, 0}
+		row.Shape, row.Strides = stack.Shape, []int{columns, 0, 1}
+		err = firstError(u.Backend.Copy(rows, norm), u.Backend.Div(stack, row, quotients.list[k]))
+		first += count
+	}
+	if err != nil || x.all.DType == y.all.DType {
 		return err
 	}
-	return u.Backend.Copy(x, y)
+	return u.Backend.Copy(x.all, y.all)
 }
 
 // newtonSchulz makes the singular values of matrices y nearer to 1 than those of x, by a polynomial
@@ -228,7 +287,7 @@ func minusUnits(u Update, y, x kernels.Tensor) error {
 //	P = (A + b/2)² + a − b²/4
 //
 // which is one product, and two sums with a diagonal.
-func newtonSchulz(backend kernels.Backend, x, y kernels.Tensor, square [5]kernels.Tensor, n int) (err error) {
+func newtonSchulz(backend kernels.Backend, x, y []kernels.Tensor, square [5]kernels.Tensor, n int) (err error) {
 	product := func(left, right, into kernels.Tensor) {
 		if err == nil {
 			err = backend.MatMul(&kernels.MatMul{A: left, B: right}, kernels.MatMulOutputs{C: into})
@@ -241,13 +300,22 @@ func newtonSchulz(backend kernels.Backend, x, y kernels.Tensor, square [5]kernel
 			err = backend.AddScalar(number, t, t)
 		}
 	}
-	turned, wide := x.Permute(0, 2, 1), x.Shape[1] <= x.Shape[2]
-	a, beside, p, all, next := square[0], square[1], square[2], square[3], square[4]
-	if wide {
-		product(x, turned, a)
-	} else {
-		product(turned, x, a)
+	// each calls do with each stack, its transposes, and its part of square matrices.
+	each := func(square kernels.Tensor, do func(k int, x, turned, square kernels.Tensor, wide bool)) {
+		at := 0
+		for k, x := range x {
+			do(k, x, x.Permute(0, 2, 1), square.Slice(0, at, at+x.Shape[0]), x.Shape[1] <= x.Shape[2])
+			at += x.Shape[0]
+		}
 	}
+	a, beside, p, all, next := square[0], square[1], square[2], square[3], square[4]
+	each(a, func(_ int, x, turned, a kernels.Tensor, wide bool) {
+		if wide {
+			product(x, turned, a)
+		} else {
+			product(turned, x, a)
+		}
+	})
 	for k := range n {
 		goesOn, shifted := k < n-1, a
 		if goesOn && err == nil {
@@ -267,11 +335,13 @@ func newtonSchulz(backend kernels.Backend, x, y kernels.Tensor, square [5]kernel
 		product(p, all, next)
 		all, next = next, all
 	}
-	if wide {
-		product(all, x, y)
-	} else {
-		product(x, all, y)
-	}
+	each(all, func(k int, x, _, all kernels.Tensor, wide bool) {
+		if wide {
+			product(all, x, y[k])
+		} else {
+			product(x, all, y[k])
+		}
+	})
 	return err
 }
 

@@ -34,7 +34,7 @@ func (m Muon) updateShared(u Update, decided kernels.Update) error {
 	// Ranks that compute at once have matrices of one size, as far as there are such.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(elements(u.shared.shapes[b]), elements(u.shared.shapes[a])) })
 	for matrices := range slices.Chunk(order, u.shared.ranks.Size()) {
-		if err := m.updateTogether(u, decided, matrices); err != nil {
+		if err := m.updateOfRanks(u, decided, matrices); err != nil {
 			return fmt.Errorf("%s: %w", u.Names[matrices[0]], err)
 		}
 	}
@@ -43,8 +43,8 @@ func (m Muon) updateShared(u Update, decided kernels.Update) error {
 
 func elements(shape []int) int { return kernels.Contiguous(nil, kernels.F32, shape...).Elements() }
 
-// updateTogether changes the parts of one matrix for each rank, or of fewer.
-func (m Muon) updateTogether(u Update, decided kernels.Update, matrices []int) error {
+// updateOfRanks changes the parts of one matrix for each rank, or of fewer.
+func (m Muon) updateOfRanks(u Update, decided kernels.Update, matrices []int) error {
 	parts := make([]kernels.Tensor, len(matrices))
 	for k, i := range matrices {
 		var err error
@@ -66,7 +66,8 @@ func (m Muon) updateTogether(u Update, decided kernels.Update, matrices []int) e
 		return err
 	}
 	if whole.IsSet() {
-		if err := m.orthogonal(u, whole.Reshape(append([]int{1}, whole.Shape...)...)); err != nil {
+		stack := whole.Reshape(append([]int{1}, whole.Shape...)...)
+		if err := m.orthogonal(u, stacks{all: whole.Reshape(whole.Elements()), list: []kernels.Tensor{stack}}); err != nil {
 			return err
 		}
 	}
