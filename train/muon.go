@@ -58,7 +58,11 @@ func (m Muon) Update(u Update) error {
 	if u.shared != nil {
 		return m.updateShared(u, decided)
 	}
-	for _, group := range together(u.Weights) {
+	shapes := make([][]int, len(u.Weights))
+	for i, w := range u.Weights {
+		shapes[i] = w.Shape
+	}
+	for _, group := range together(shapes, 1) {
 		if err := m.updateTogether(u, decided, group); err != nil {
 			return fmt.Errorf("%s: %w", u.Names[group[0][0]], err)
 		}
@@ -66,22 +70,22 @@ func (m Muon) Update(u Update) error {
 	return nil
 }
 
-// together lists matrices of one smaller side, as many as one product is to compute with, by their
-// shapes.
-func together(weights []kernels.Tensor) (groups [][][]int) {
+// together lists matrices of one smaller side, as many as one product is to compute with on each
+// rank, by their shapes.
+func together(shapes [][]int, ranks int) (groups [][][]int) {
 	const mostSquares, most = 1 << 25, 1 << 27 // elements: they fill a GPU, and take a little of its memory
 	type open struct{ at, squares, elements int }
 	bySide, places := map[int]*open{}, map[[2]int]int{}
-	for i, w := range weights {
-		shape := [2]int(w.Shape)
-		side := min(shape[0], shape[1])
+	for i := range shapes {
+		shape := [2]int(shapes[i])
+		side, n := min(shape[0], shape[1]), shape[0]*shape[1]
 		o := bySide[side]
-		if o == nil || o.squares+side*side > mostSquares || o.elements+w.Elements() > most {
+		if o == nil || o.squares+side*side > mostSquares*ranks || o.elements+n > most*ranks {
 			o = &open{at: len(groups)}
 			bySide[side], groups = o, append(groups, nil)
 			maps.DeleteFunc(places, func(s [2]int, _ int) bool { return min(s[0], s[1]) == side })
 		}
-		o.squares, o.elements = o.squares+side*side, o.elements+w.Elements()
+		o.squares, o.elements = o.squares+side*side, o.elements+n
 		place, ok := places[shape]
 		if !ok {
 			place = len(groups[o.at])

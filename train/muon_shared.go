@@ -1,7 +1,6 @@
 package train
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -10,9 +9,9 @@ import (
 )
 
 // This file is Muon where ranks share the state. Each has its part of every momentum and of every
-// matrix, but a direction needs a whole one. So each rank gets the parts of one matrix in as many
-// as there are ranks, computes its direction, and gives the others their parts of it. As much
-// travels as would if each rank had collected one matrix and given one out.
+// matrix, but a direction needs a whole one. So each rank gets the parts of some matrices, computes
+// their directions, and gives the others their parts of those. As much travels as would if each
+// rank had collected its matrices and given them out.
 
 // shared is what an optimiser of whole parameters needs to know where ranks share the state.
 type shared struct {
@@ -27,15 +26,9 @@ func (m Muon) sharesWhole() {}
 
 // updateShared changes this rank's parts of the matrices.
 func (m Muon) updateShared(u Update, decided kernels.Update) error {
-	order := make([]int, len(u.Weights))
-	for i := range order {
-		order[i] = i
-	}
-	// Ranks that compute at once have matrices of one size, as far as there are such.
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(elements(u.shared.shapes[b]), elements(u.shared.shapes[a])) })
-	for matrices := range slices.Chunk(order, u.shared.ranks.Size()) {
-		if err := m.updateOfRanks(u, decided, matrices); err != nil {
-			return fmt.Errorf("%s: %w", u.Names[matrices[0]], err)
+	for _, group := range together(u.shared.shapes, u.shared.ranks.Size()) {
+		if err := m.updateOfRanks(u, decided, group); err != nil {
+			return fmt.Errorf("%s: %w", u.Names[group[0][0]], err)
 		}
 	}
 	return nil
@@ -43,70 +36,91 @@ func (m Muon) updateShared(u Update, decided kernels.Update) error {
 
 func elements(shape []int) int { return kernels.Contiguous(nil, kernels.F32, shape...).Elements() }
 
-// updateOfRanks changes the parts of one matrix for each rank, or of fewer.
-func (m Muon) updateOfRanks(u Update, decided kernels.Update, matrices []int) error {
-	parts := make([]kernels.Tensor, len(matrices))
-	for k, i := range matrices {
-		var err error
-		if parts[k], err = u.Scratch(scratchParts+k, u.Weights[i].DType, u.Weights[i].Shape...); err != nil {
-			return err
-		}
+// updateOfRanks changes the parts of matrices of one smaller side, of which each list has one shape.
+// Ranks take turns in who computes the direction of a whole matrix.
+func (m Muon) updateOfRanks(u Update, decided kernels.Update, lists [][]int) error {
+	rank, size := u.shared.ranks.Rank(), u.shared.ranks.Size()
+	all := slices.Concat(lists...)
+	dtype := u.Weights[all[0]].DType
+	partShapes := make([][]int, len(all))
+	for k, i := range all {
+		partShapes[k] = append([]int{1}, u.Weights[i].Shape...)
 	}
-	if err := firstError(u.Backend.Zero(parts), m.move(u, matrices, parts)); err != nil {
+	held, err := u.stacks(scratchParts, dtype, partShapes)
+	if err != nil {
 		return err
 	}
-	var whole kernels.Tensor
-	if rank := u.shared.ranks.Rank(); rank < len(matrices) {
-		var err error
-		if whole, err = u.Scratch(scratchMatrix, parts[rank].DType, u.shared.shapes[matrices[rank]]...); err != nil {
-			return err
-		}
-	}
-	if err := u.shared.trade(u.Backend, parts, whole, true); err != nil {
+	parts := held.matrices()
+	if err := firstError(u.Backend.Fill(held.all, 0), m.move(u, all, parts)); err != nil {
 		return err
 	}
-	if whole.IsSet() {
-		stack := whole.Reshape(append([]int{1}, whole.Shape...)...)
-		if err := m.orthogonal(u, stacks{all: whole.Reshape(whole.Elements()), list: []kernels.Tensor{stack}}); err != nil {
-			return err
+	var shapes [][]int // of the stacks of this rank
+	first := 0
+	for _, list := range lists {
+		if n := turns(first, first+len(list), rank, size); n > 0 {
+			shapes = append(shapes, append([]int{n}, u.shared.shapes[list[0]]...))
 		}
+		first += len(list)
 	}
-	if err := u.shared.trade(u.Backend, parts, whole, false); err != nil {
+	wholes, err := u.stacks(scratchMatrix, dtype, shapes)
+	if err != nil {
 		return err
 	}
-	for k, i := range matrices {
-		if err := m.step(u, decided, matrices[k:k+1], parts[k:k+1], u.shared.shapes[i]); err != nil {
+	matrices := wholes.matrices()
+	if err := u.shared.trade(u.Backend, parts, matrices, true); err != nil {
+		return err
+	}
+	if len(matrices) > 0 {
+		if err := m.orthogonal(u, wholes); err != nil {
 			return err
 		}
+	}
+	if err := u.shared.trade(u.Backend, parts, matrices, false); err != nil {
+		return err
+	}
+	first = 0
+	for _, list := range lists {
+		if err := m.step(u, decided, list, parts[first:][:len(list)], u.shared.shapes[list[0]]); err != nil {
+			return err
+		}
+		first += len(list)
 	}
 	return nil
 }
 
-// trade brings the parts of a matrix together at its rank, or gives them out from there. Whole is
-// the matrix of this rank, the zero Tensor for none; parts are this rank's of everyone's matrix.
-func (s *shared) trade(backend kernels.Backend, parts []kernels.Tensor, whole kernels.Tensor, together bool) error {
+// turns is how many numbers from one to another, which is not among them, are a rank's turns.
+func turns(from, to, rank, size int) int {
+	before := func(n int) int { return (n + size - 1 - rank) / size }
+	return before(to) - before(from)
+}
+
+// trade brings the parts of matrices together at the ranks whose turns they are, or gives them out
+// from there. Parts are this rank's of all matrices, and wholes the matrices of its turns.
+func (s *shared) trade(backend kernels.Backend, parts, wholes []kernels.Tensor, together bool) error {
 	rank, size := s.ranks.Rank(), s.ranks.Size()
-	of := func(other int) []kernels.Tensor { // the part of this rank's matrix that another one has
-		if !whole.IsSet() {
-			return nil
+	of := func(other int) (list []kernels.Tensor) { // the parts of this rank's matrices that another one has
+		for _, whole := range wholes {
+			if at, end := s.ranks.Part(other, whole.Elements()); at < end {
+				list = append(list, whole.Reshape(whole.Elements()).Slice(0, at, end))
+			}
 		}
-		at, end := s.ranks.Part(other, whole.Elements())
-		if at == end {
-			return nil
-		}
-		return []kernels.Tensor{whole.Reshape(whole.Elements()).Slice(0, at, end)}
+		return list
 	}
-	own := func(other int) []kernels.Tensor { // this rank's part of another one's matrix
-		if other >= len(parts) || parts[other].Elements() == 0 {
-			return nil
+	own := func(other int) (list []kernels.Tensor) { // this rank's parts of another one's matrices
+		for k := other; k < len(parts); k += size {
+			if parts[k].Elements() > 0 {
+				list = append(list, parts[k])
+			}
 		}
-		return parts[other : other+1]
+		return list
 	}
-	if there, here := of(rank), own(rank); there != nil && here != nil {
+	there, here := of(rank), own(rank)
+	for k := range there {
+		to, from := there[k], here[k]
 		if !together {
-			there, here = here, there
+			to, from = from, to
 		}
-		if err := backend.Copy(there[0], here[0]); err != nil {
+		if err := backend.Copy(to, from); err != nil {
 			return err
 		}
 	}

@@ -97,8 +97,8 @@ func (u Update) unscaled() (kernels.Update, error) {
 const (
 	scratchControl = iota
 	scratchAverage
-	scratchMatrix                      // and ten behind it
-	scratchParts  = scratchMatrix + 11 // and those behind it
+	scratchMatrix // and ten behind it
+	scratchParts  = scratchMatrix + 11
 )
 
 // withDecay is what a kernel needs to know, with the optimiser's weight decay.
