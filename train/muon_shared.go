@@ -36,8 +36,8 @@ func (m Muon) updateShared(u Update, decided kernels.Update) error {
 
 func elements(shape []int) int { return kernels.Contiguous(nil, kernels.F32, shape...).Elements() }
 
-// updateOfRanks changes the parts of matrices of one smaller side, of which each list has one shape.
-// Ranks take turns in who computes the direction of a whole matrix.
+// updateOfRanks changes the parts of matrices of one smaller side, of which each list has one
+// shape. Ranks take turns in who computes the direction of a whole matrix.
 func (m Muon) updateOfRanks(u Update, decided kernels.Update, lists [][]int) error {
 	rank, size := u.shared.ranks.Rank(), u.shared.ranks.Size()
 	all := slices.Concat(lists...)
