@@ -378,6 +378,8 @@ func (c *attention) suits(v *variant) bool {
 		return true
 	case v.drops:
 		return !c.changes() && !c.user && c.Dropout.P > 0
+	case v.unbiased:
+		return !c.user && !c.Bias.IsSet() && c.Dropout.P == 0 && c.changes()
 	case c.user:
 		return c.fitsPlain(v)
 	}

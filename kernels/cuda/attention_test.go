@@ -311,6 +311,27 @@ func TestAttentionPacked(t *testing.T) {
 	}
 }
 
+// Slopes fall and rise, gently and steeply, on either side of the diagonal, and scores are capped
+// that are small or large beside the cap.
+func TestAttentionOfSlopesAndCaps(t *testing.T) {
+	device(t)
+	for m, a := range arithmetics {
+		for n, options := range [][]Option{
+			{SlopesOf(0.37)}, {SlopesOf(0.011, -0.013)}, {SlopesOf(-0.02), CausalTopLeft}, {SlopesOf(0.003, 0), Causal, DLSE},
+			{SlopesOf(1e6, 0.2), Causal, DLSE}, {SlopesOf(21, 0.01)}, {SlopesOf(0.05, -0.07), WindowOf(90, 130), Sinks},
+			{SlopesOf(0.3, -0.01), BiasOver("HQ"), DLSE}, {SlopesOf(0.02, 0.3), SoftCap, Causal, Dropout}, {SlopesOf(0.1, -0.1), NegativeScale},
+			{CapOf(3, 50)}, {CapOf(0.3, 1), Causal, Sinks}, {CapOf(-0.5, 3), DLSE},
+		} {
+			size := [][2]int{{64, 64}, {128, 128}, {96, 96}, {192, 128}, {256, 256}, {192, 192}}[(n+m)%6]
+			c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 407, D: size[0], Dv: size[1], Options: options, Seed: uint64(n)}
+			if n%2 == 1 {
+				c.Sq, c.Sk = 407, 300
+			}
+			a.beside(t, affordable(c))
+		}
+	}
+}
+
 // Tensors may lie in memory in any way; gradients are written in the layout of their inputs and
 // gaps are left alone.
 func TestAttentionLayouts(t *testing.T) {
@@ -495,6 +516,7 @@ func deterministic() []Case {
 		{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 500, Sk: 700, D: 64, Dv: 64, Options: []Option{Causal, DLSE}},
 		{Batch: 1, Heads: 4, KeyHeads: 1, Sq: 700, Sk: 500, D: 128, Dv: 128, Options: []Option{Plain}},
 		{Batch: 2, Heads: 2, KeyHeads: 2, Sq: 300, Sk: 333, D: 96, Dv: 96, Options: []Option{Causal, BiasOver("Q"), Sinks, Dropout}},
+		{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 500, Sk: 600, D: 64, Dv: 64, Options: []Option{SoftCap, ALiBi}},
 		{Batch: 1, Heads: 2, KeyHeads: 2, Sq: 400, Sk: 520, D: 256, Dv: 256, Layout: BSHD, Options: []Option{WindowOf(90, 20)},
 			QLens: []int{0, 10, 180, 400}, KVLens: []int{0, 200, 333, 520}},
 	}

@@ -155,6 +155,8 @@ func (v variant) module() compiledModule {
 		m.Defines = append(m.Defines, "SCORE=OptionScore", "MOD")
 	case v.drops:
 		m.Defines = append(m.Defines, "SCORE=DroppedScore")
+	case v.unbiased:
+		m.Defines = append(m.Defines, "SCORE=UnbiasedScore")
 	case strings.HasPrefix(v.name, "attention"):
 		m.Defines = append(m.Defines, "SCORE=PlainScore")
 	}

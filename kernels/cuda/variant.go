@@ -14,6 +14,7 @@ type variant struct {
 	element     element // of q, k, v and what goes with them
 	mod         bool    // it knows soft cap, slopes, bias and dropout
 	drops       bool    // it knows dropout, and nothing else that changes scores
+	unbiased    bool    // it knows soft cap and slopes, and nothing else that changes scores
 	tileQ       int     // query rows of a tile
 	tileK       int     // keys of a tile
 	threads     int

@@ -53,22 +53,23 @@ var (
 )
 
 // forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and
-// with modified scores, what forward90Longer chooses, and those with dropout alone, behind the
-// others.
+// with modified scores, what forward90Longer chooses, those with dropout alone, and those with soft
+// cap and slopes alone, which have the tiles of plain scores.
 func forward90Variants() []variant {
 	var list []variant
 	for _, tiles := range []struct {
 		sizes          []forward90Tile
 		kernel, suffix string
-		mod, drops     bool
+		knows          variant
 	}{
-		{forward90Tiles, "forward", "", false, false}, {forward90ModTiles, "forward", "_mod", true, false},
-		{forward90LongTiles, "forward", "_long", false, false}, {forward90DropoutTiles, "forward_dropout", "", false, true},
+		{forward90Tiles, "forward", "", variant{}}, {forward90ModTiles, "forward", "_mod", variant{mod: true}},
+		{forward90LongTiles, "forward", "_long", variant{}}, {forward90DropoutTiles, "forward_dropout", "", variant{drops: true}},
+		{forward90Tiles, "forward", "_unbiased", variant{unbiased: true}},
 	} {
 		for _, t := range tiles.sizes {
 			for _, e := range []element{elementBF16, elementF16} {
 				v := t.variant(tiles.kernel, e, tiles.suffix)
-				if v.mod, v.drops = tiles.mod, tiles.drops; v.mod {
+				if v.mod, v.drops, v.unbiased = tiles.knows.mod, tiles.knows.drops, tiles.knows.unbiased; v.mod {
 					v.boxBias = v.tileQ
 				}
 				list = append(list, v)
@@ -114,12 +115,12 @@ func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 		sq, sk = sq/int(a.sequences), sk/int(a.sequences)
 	}
 	masked := a.causal != 0 || a.left >= 0 || a.right >= 0
-	if v.mod || v.drops || masked || min(sq, sk) < long {
+	if v.mod || v.drops || v.unbiased || masked || min(sq, sk) < long {
 		return v
 	}
 	table := forwardVariants()[0]
 	at := slices.IndexFunc(table, func(w variant) bool {
-		return w.d == v.d && w.dv == v.dv && w.element == v.element && !w.mod && !w.drops && w.tileQ > v.tileQ
+		return w.d == v.d && w.dv == v.dv && w.element == v.element && !w.mod && !w.drops && !w.unbiased && w.tileQ > v.tileQ
 	})
 	if at < 0 {
 		return v

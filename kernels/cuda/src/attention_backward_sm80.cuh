@@ -100,7 +100,7 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
 
   template <bool MASKED, bool GAINS>
   DEVICE void gradients(const AttentionArguments& a, const View<Score>& view, int head, int row, int column) {
-    const float exponent = Score::factorOf(a) * LOG2E;
+    const float exponent = Score::template factorOf<E::BYTES == 4>(a) * LOG2E;
     float gains[GAINS ? 4 * ROWS * KEYS : 1];
     GainTile<GAINS> tile{{p, row, column, view.s, head}, gains};
     Score::change(a, tile);
@@ -179,7 +179,7 @@ template <class E, int D, int ROWS, int QUERIES, class Score> struct KeyScores {
   template <bool MASKED, class Values>
   DEVICE void gradients(const AttentionArguments& a, const View<Score>& view, Values values, int rowInTile, int row,
                                             int column) {
-    const float exponent = Score::factorOf(a) * LOG2E;
+    const float exponent = Score::template factorOf<E::BYTES == 4>(a) * LOG2E;
 #pragma unroll
     for (int j = 0; j < QUERIES; j++) {
       const uint4 words = loadShared16(values.power(rowInTile / 2 + 4 * j + lane() % 4));

@@ -5,7 +5,7 @@
 
 // DroppedScore is a plain score in a kernel that knows dropout.
 struct DroppedScore : PlainScore {
-  static constexpr bool CHANGES = true;
+  static constexpr bool CHANGES = true, DROPS = true;
 };
 
 using Shape = ForwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q / 64, TILE_K, STAGES, STAGES_Q, STAGES_BIAS>;

@@ -54,7 +54,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
     const Matrix values = matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv);
     const Tiles tiles = keyTiles<BK>(view.mask, row, BQ);
     // Scores times exponent are logarithms to base 2.
-    const float exponent = Score::factorOf(a) * LOG2E;
+    const float exponent = Score::template factorOf<E::BYTES == 4>(a) * LOG2E;
 
     clear();
     if (!tiles.empty()) {

@@ -362,7 +362,7 @@ template <class Shape, class Score> struct ForwardProducer {
 // products.
 template <class Shape, class Score> struct ForwardConsumer {
   static constexpr int D = Shape::D, DV = Shape::DV, TileK = Shape::TileK;
-  static constexpr bool Modified = Score::CHANGES, Halves = !Modified && D <= 64;
+  static constexpr bool Drops = Score::DROPS, Halves = !Score::CHANGES && D <= 64;
 
   const AttentionArguments& a;
   const ForwardBarriers<Shape>& barriers;
@@ -734,7 +734,7 @@ template <class Shape, class Score> struct ForwardConsumer {
     for (int i = 0; i < TileK / 8; i++)
 #pragma unroll
       for (int r = 0; r < 2; r++) p[2 * i + r] = half && i >= TileK / 16 ? 0 : pack(s[4 * i + 2 * r], s[4 * i + 2 * r + 1]);
-    if (Modified && a.dropThreshold) {
+    if (Drops && a.dropThreshold) {
 #pragma unroll
       for (int i = 0; i < TileK / 8; i++)
 #pragma unroll
@@ -757,7 +757,7 @@ template <class Shape, class Score> struct ForwardConsumer {
   // counters, those of one row (lane mod 2) and of every other eight columns (lane / 2 mod 2), and
   // gives the others what is theirs.
   DEVICE void drawDropout(int j) {
-    if (!Modified || !a.dropThreshold) return;
+    if (!Drops || !a.dropThreshold) return;
     const Dropper dropper(a, sequence, head);
     // for the lanes 0 (bytes 1 and 3) and 1 (0 and 2) of the four, and for 2 and 3
     uint32_t low = 0, high = 0;
@@ -778,7 +778,7 @@ template <class Shape, class Score> struct ForwardConsumer {
   DEVICE int keyOf(int j) const { return j * TileK; }
   template <bool Few> DEVICE void drawQuarter(const Dropper& dropper, int j, uint32_t& low, uint32_t& high) const {
     constexpr int together = 4;
-    static_assert(!Modified || KeptBits % together == 0 && KeptBits <= 8, "a byte has the bits of all counters, drawn four at a time");
+    static_assert(!Drops || KeptBits % together == 0 && KeptBits <= 8, "a byte has the bits of all counters, drawn four at a time");
     const int i = row + (lane & 1) * 8, column = keyOf(j) + (lane & 2) * 4;
 #pragma unroll 1
     for (int n = KeptBits - together; n >= 0; n -= together) {
@@ -829,7 +829,7 @@ template <class Shape, class Score> struct ForwardConsumer {
         total = total * shrink + exp2Fast((to.sink - top) * LOG2E);
       }
       factor[r] = total == 0 ? 0.f : shrink / total;
-      if (Modified && a.dropThreshold) factor[r] *= a.keepScale;
+      if (Drops && a.dropThreshold) factor[r] *= a.keepScale;
       const int at = lane / 4 + 8 * r;
       if (a.lse && lane % 4 == 0 && at < to.rows) to.lse[at] = total == 0 ? -INFINITY : top + logf(total);
     }

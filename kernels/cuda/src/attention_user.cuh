@@ -206,19 +206,21 @@ template <int SIZE, bool ROWS_EXIST> DEVICE Tiles queryTiles(const UserMask& m, 
 
 // UserScore is OptionScore's score, changed by the user's.
 struct UserScore {
-  static constexpr bool CHANGES = true;
+  static constexpr bool CHANGES = true, DROPS = true;
   using Mask = UserMask;
 
   // innerFactor is what the scores lack that go into the user's.
-  static DEVICE float innerFactor(const AttentionArguments& a) { return USER_OPTIONS ? OptionScore::factorOf(a) : a.scale; }
-  static DEVICE float factorOf(const AttentionArguments& a) { return USER_SCORE ? 1 : innerFactor(a); }
+  template <bool EXACT> static DEVICE float innerFactor(const AttentionArguments& a) {
+    return USER_OPTIONS ? OptionScore::factorOf<EXACT>(a) : a.scale;
+  }
+  template <bool EXACT = false> static DEVICE float factorOf(const AttentionArguments& a) { return USER_SCORE ? 1 : innerFactor<EXACT>(a); }
   static constexpr bool GAINS = USER_GAINS || USER_LOOKUPS > 0;
   static DEVICE bool hasGains(const AttentionArguments& a) { return GAINS || USER_OPTIONS && OptionScore::hasGains(a); }
 
   template <class Tile> static DEVICE void change(const AttentionArguments& arguments, Tile t) {
     const UserArguments& a = (const UserArguments&)arguments;
     if constexpr (USER_OPTIONS) OptionScore::change(a, optionTile(a, t));
-    const float factor = innerFactor(a);
+    const float factor = innerFactor<Tile::EXACT>(a);
     const UserPairsOf pairs(a, t);
     if constexpr (Tile::BY_KEYS && GAINS) {
       static_assert(!USER_OPTIONS || !Tile::BY_KEYS, "tiles by keys have one place for gains");

@@ -32,7 +32,7 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
         for (int n = 0; n < SIZE; n++) gains[n] = 1;
       OptionScore::change(a, optionTile(a, tile));
     }
-    const float factor = UserScore::innerFactor(a);
+    const float factor = UserScore::innerFactor<Block::EXACT>(a);
     const UserPairsOf pairs(a, scores);
     int n = 0;
     Block(scores).each([&](float& x, int i, int j) {
@@ -42,7 +42,7 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
       if (USER_MASK && !userVisible(a, pair)) x = -INFINITY;
       n++;
     });
-    const float exponent = UserScore::factorOf(a) * LOG2E;
+    const float exponent = UserScore::factorOf<E::BYTES == 4>(a) * LOG2E;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll

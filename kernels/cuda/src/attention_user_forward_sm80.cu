@@ -26,7 +26,7 @@ template <> DEVICE void Kernel::run() {
   const int line = lists.before(lists.planeOf(head), s.index, a.sq, s.q0, USER_LINE) + row / USER_LINE, count = __ldg(&lists.list(line)->count);
   const int cleanFirst = __ldg(&lists.list(line)->cleanFirst), cleanEnd = __ldg(&lists.list(line)->cleanEnd);
   const uint32_t* const bits = lists.bits(line);
-  const float exponent = Score::factorOf(a) * LOG2E;
+  const float exponent = Score::factorOf<Arithmetic::BYTES == 4>(a) * LOG2E;
 
   clear();
   int tile = 0;

@@ -3,8 +3,9 @@
 // Kernels take a policy, which says how scores change and what is visible:
 //
 //   CHANGES                  whether scores need more than a factor
+//   DROPS                    whether there may be dropout
 //   Mask                     what is visible: see BandMask; attention_tiles.cuh goes over its tiles
-//   factorOf(a)              positive; what change leaves, times it, is the score
+//   factorOf<EXACT>(a)       positive; what change leaves of an EXACT tile or another, times it, is the score
 //   change(a, tile)          makes scores of products, for all places of a ScoreTile
 //   hasGains(a)              whether change has a derivative other than 1, which then goes to tile.eachWithGain
 //   addGradients(a, tile)    adds a tile of dS, before it is multiplied by that derivative, to the gradients of what was looked up
@@ -69,9 +70,9 @@ template <class T, bool IS_EXACT, int ROWS, int COLUMNS> struct ScoreTileOf : Sc
 
 // PlainScore is a score that is the product times a positive scale.
 struct PlainScore {
-  static constexpr bool CHANGES = false;
+  static constexpr bool CHANGES = false, DROPS = false;
   using Mask = BandMask;
-  static DEVICE float factorOf(const AttentionArguments& a) { return a.scale; }
+  template <bool EXACT = false> static DEVICE float factorOf(const AttentionArguments& a) { return a.scale; }
   static DEVICE bool hasGains(const AttentionArguments&) { return false; }
   template <class Tile> static DEVICE void change(const AttentionArguments&, Tile) {}
   template <class Tile> static DEVICE void addGradients(const AttentionArguments&, Tile) {}
@@ -91,6 +92,19 @@ template <bool EXACT> DEVICE float hyperbolicTangent(float x, float factor) {
   if (EXACT) return tanhf(x * factor);
   return 1 - __fdividef(2, 1 + exp2Fast(x * (2 * LOG2E * factor)));
 }
+// cappingTangent is exact, or the hardware's own: within 2^-11 of itself, which is half of what
+// rounding a score to bfloat16 changes, and as much as rounding it to float16 does.
+template <bool EXACT> DEVICE float cappingTangent(float x, float factor) {
+  if (EXACT) return tanhf(x * factor);
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x * factor));
+  return y;
+}
+// quotient is x/y within a unit of the last place, and at most 2^100, without a branch for odd ones.
+DEVICE float quotient(float x, float y) {
+  const float inverse = __fdividef(1, y), near = x * inverse;
+  return fabsf(near) < 0x1p100f ? fmaf(fmaf(-near, y, x), inverse, near) : copysignf(0x1p100f, near);
+}
 
 // OptionScore is a score with any of the options that change it, in this order:
 //
@@ -100,33 +114,45 @@ template <bool EXACT> DEVICE float hyperbolicTangent(float x, float factor) {
 //   x  ← x + bias_ij                     bias
 //
 // i and j are the row and the column within their sequence, off = sk − sq of that sequence. An
-// option that is not used costs one branch a tile.
-struct OptionScore {
-  static constexpr bool CHANGES = true;
+// option that is not used costs one branch a tile. Where not BIASED, there is neither a bias nor
+// dropout.
+template <bool BIASED> struct OptionScoreOf {
+  static constexpr bool CHANGES = true, DROPS = BIASED;
   using Mask = BandMask;
 
-  static DEVICE float factorOf(const AttentionArguments& a) {
-    if (a.slopes || a.bias) return 1;
-    return a.softCap > 0 ? a.softCap : a.scale > 0 ? a.scale : 1;
+  template <bool EXACT = false> static DEVICE float factorOf(const AttentionArguments& a) {
+    return hasBias(a) || EXACT && a.slopes || !divides(a) ? 1 : outer(a);
   }
+  // outer is what multiplies a score before anything is added to it. Where it divides, and float32's
+  // last places do not count, slopes are divided by it, and the factor is left for later.
+  static DEVICE float outer(const AttentionArguments& a) { return a.softCap > 0 ? a.softCap : a.scale; }
+  static DEVICE bool divides(const AttentionArguments& a) { return outer(a) > (a.slopes ? 0x1p-64f : 0); }
+  static DEVICE bool hasBias(const AttentionArguments& a) { return BIASED && a.bias; }
   static DEVICE bool hasGains(const AttentionArguments& a) { return a.softCap > 0; }
 
   template <class Tile> static DEVICE void change(const AttentionArguments& a, Tile t) {
-    if (a.scale > 0 && a.softCap == 0 && !a.slopes && !a.bias) return;
-    float factor = a.scale;  // what is still to be multiplied by
-    if (a.softCap > 0) {
+    if (a.scale > 0 && a.softCap == 0 && !a.slopes && !hasBias(a)) return;
+    if (a.softCap > 0)
       t.eachWithGain([&](float& x, int, int) {
-        x = hyperbolicTangent<Tile::EXACT>(x, a.scaleInCap);
+        x = cappingTangent<Tile::EXACT>(x, a.scaleInCap);
         return 1 - x * x;
       });
-      factor = a.softCap;
-    }
+    float factor = outer(a);  // what is still to be multiplied by
     if (a.slopes) {
-      const float slope = a.slopes[t.head], distance = t.query + t.sk() - t.sq() - t.key;
-      t.each([&](float& x, int i, int j) { x = fmaf(x, factor, -slope * fabsf(distance + (i - j))); });
-      factor = 1;
+      if (!Tile::EXACT && !divides(a)) {
+        t.each([&](float& x, int, int) { x *= factor; });
+        factor = 1;
+      }
+      const float given = a.slopes[t.head];
+      const float slope = Tile::EXACT ? given : quotient(given, factor), distance = t.query + t.sk() - t.sq() - t.key;
+      if constexpr (Tile::EXACT) {
+        t.each([&](float& x, int i, int j) { x = fmaf(x, factor, -slope * fabsf(distance + (i - j))); });
+        factor = 1;
+      } else {
+        t.each([&](float& x, int i, int j) { x = fmaf(-slope, fabsf(distance + (i - j)), x); });
+      }
     }
-    if (a.bias) {
+    if (hasBias(a)) {
       if (!t.addMappedBias(factor)) addBias(a, t, factor);
     } else if (factor <= 0) {
       t.each([&](float& x, int, int) { x *= factor; });
@@ -185,3 +211,6 @@ struct OptionScore {
       eachWithin([&](int64_t place, float x) { round((Element*)a.dBias + at + place, x); });
   }
 };
+using OptionScore = OptionScoreOf<true>;
+// UnbiasedScore is an OptionScore without bias and dropout.
+using UnbiasedScore = OptionScoreOf<false>;

@@ -75,6 +75,7 @@ type Option struct {
 type settings struct {
 	kernels.Attention
 	alibi, sinks, dLSE bool
+	slopes             []float64 // of the heads in turn, those of powers of two if none
 	// bias is the letters of the axes along which the bias differs: B, H and Q.
 	bias      *string
 	columns   int      // the last axis of the bias, all keys if 0
@@ -99,6 +100,16 @@ var (
 	DLSE          = Option{"dlse", func(o *settings) { o.dLSE = true }} // the logsumexp is used, so has a gradient
 	Dropout       = DropoutOf(0.2)
 )
+
+// SlopesOf is ALiBi with other slopes, which heads have in turn.
+func SlopesOf(slopes ...float64) Option {
+	return Option{fmt.Sprintf("slopes%v", slopes), func(o *settings) { o.alibi, o.slopes = true, slopes }}
+}
+
+// CapOf caps scores that have a scale.
+func CapOf(scale, softCap float64) Option {
+	return Option{fmt.Sprintf("softcap(%g of %g)", softCap, scale), func(o *settings) { o.Scale, o.SoftCap = scale, softCap }}
+}
 
 // WindowOf shows left keys before and right keys behind the diagonal, −1 for all.
 func WindowOf(left, right int) Option {

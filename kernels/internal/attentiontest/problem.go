@@ -73,6 +73,9 @@ func New[T kernels.Float](c Case) *Problem[T] {
 		p.Attention.ALiBi = make([]float64, c.Heads)
 		for h := range p.Attention.ALiBi {
 			p.Attention.ALiBi[h] = math.Pow(2, -8*float64(h+1)/float64(c.Heads))
+			if len(o.slopes) > 0 {
+				p.Attention.ALiBi[h] = o.slopes[h%len(o.slopes)]
+			}
 		}
 	}
 	if o.place != nil {
