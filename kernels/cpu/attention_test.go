@@ -342,6 +342,8 @@ func TestAttentionEmptyRows(t *testing.T) {
 		{70, 150, []Option{MaskingBias(0.97), WindowOf(30, 3), DLSE}},
 		{70, 150, []Option{MaskingBias(1), Dropout}},
 		{70, 150, []Option{MaskingBias(1), SoftCap, SinksOf(-3)}},
+		{70, 150, []Option{PaddingBias(-1e9)}},
+		{70, 150, []Option{PaddingBias(-3e38), DLSE}},
 		{70, 50, []Option{SinksOf(-infinity), Causal}},
 		{70, 50, []Option{SinksOf(-infinity), MaskingBias(0.5)}},
 		{70, 50, []Option{SinksOf(80), Causal, DLSE}},

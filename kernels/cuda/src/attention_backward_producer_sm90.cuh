@@ -86,7 +86,7 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
   }
 }
 
-// backwardStats is a warp's part: it brings LSE, in powers of two, and δ without keepScaleAfter.
+// backwardStats is a warp's part: it brings LSE, as keptLSE, and δ without keepScaleAfter.
 // LSE is +∞ where P must be 0: in rows that see no keys and rows beyond the end.
 template <class Shape>
 DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
@@ -105,7 +105,7 @@ DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const Ba
 #pragma unroll
       for (int i = 0; i < PerLane; i++) {
         const int at = steps.m * Shape::TileQ + i * 32 + lane;
-        lse[i] = at < sq ? a.lse[row + at] * LOG2E : -INFINITY;
+        lse[i] = at >= sq ? -INFINITY : Shape::Modified ? keptLSE<false>(a.lse[row + at]) : a.lse[row + at] * LOG2E;
         delta[i] = at < sq ? a.delta[row + at] * deltaScale : 0;
         if (lse[i] == -INFINITY) lse[i] = INFINITY;
       }

@@ -233,13 +233,18 @@ template <class Shape> struct BackwardScores {
     return (16 * i + matrix / 2 * 8 + line) * 128 + ((part ^ line) << 4);
   }
 
-  // probabilities turns S into P, and rounds it. What dropout drops is negative there, and missing
-  // in what dV takes.
-  template <class Masked>
-  DEVICE void probabilities(float (&s)[TileQ / 2], uint32_t (&p)[TileQ / 4], uint32_t (&forValues)[TileQ / 4],
-                            const Steps& now, Masked) {
-    const float toLog2 = Score::factorOf(a) * LOG2E;
-    if constexpr (Modified) Score::change(a, Tile(*this, s, now));
+  // someFar tells whether the logsumexp of some query is far from zero.
+  DEVICE bool someFar() const {
+    bool far = false;
+#pragma unroll
+    for (int i = 0; i < TileQ / 32; i++) {
+      const float kept = loadSharedFloat(shared + Shape::StatsAt + stageOf(n) * TileQ * 8 + (32 * i + lane()) * 4);
+      far |= isFar<false>(kept) && kept != INFINITY;
+    }
+    return __any_sync(~0u, far);
+  }
+  // exponentials turns S into P, by the powers of two of scores and their rows' logsumexps.
+  template <class F> DEVICE void exponentials(float (&s)[TileQ / 2], F power) {
 #pragma unroll
     for (int i = 0; i < TileQ / 8; i++) {
       const float2 lse = stats(0, i);
@@ -248,10 +253,22 @@ template <class Shape> struct BackwardScores {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           float& x = s[4 * i + 2 * r + e];
-          x = exp2Fast(fmaf(x, toLog2, -(e ? lse.y : lse.x)));
+          x = exp2Fast(power(x, e ? lse.y : lse.x));
         }
       }
     }
+  }
+
+  // probabilities turns S into P, and rounds it. What dropout drops is negative there, and missing
+  // in what dV takes.
+  template <class Masked>
+  DEVICE void probabilities(float (&s)[TileQ / 2], uint32_t (&p)[TileQ / 4], uint32_t (&forValues)[TileQ / 4],
+                            const Steps& now, Masked) {
+    const float factor = Score::factorOf(a), toLog2 = factor * LOG2E;
+    const bool far = Modified && Score::adds(a) && someFar();  // ahead, behind which it is there
+    if constexpr (Modified) Score::change(a, Tile(*this, s, now));
+    if (Modified && far) exponentials(s, [&](float x, float lse) { return powerOf<false>(x, factor, lse); });
+    else exponentials(s, [&](float x, float lse) { return fmaf(x, toLog2, -lse); });
     if (Masked::value) now.record.mask().hide(Tile(*this, s, now), 0);
 #pragma unroll
     for (int i = 0; i < TileQ / 4; i++) p[i] = pack(s[2 * i], s[2 * i + 1]);

@@ -55,7 +55,8 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
   using Queries = Tile<E, D, E::BYTES, SWIZZLED>;
   using Keys = Tile<E, D, OPERAND<E>, SWIZZLED>;
   float p[ROWS][KEYS][4], dS[ROWS][KEYS][4];
-  float lse[ROWS][2], delta[ROWS][2];  // of the lane's rows; lse to base 2
+  float lse[ROWS][2], delta[ROWS][2];  // of the lane's rows; lse to base 2, or as keptLSE
+  static constexpr bool EXACT = E::BYTES == 4;
 
   // rows reads what the forward kernel left. A row that does not exist or saw no key gets +inf: its
   // P is 0.
@@ -68,7 +69,7 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
         const int r = row + 16 * i + lane() / 4 + 8 * half;
         const bool exists = r < view.s.sq;
         const float x = exists ? a.lse[first + r] : INFINITE;
-        lse[i][half] = x == -INFINITE ? INFINITE : x * LOG2E;
+        lse[i][half] = x == -INFINITE ? INFINITE : Score::ADDS ? keptLSE<EXACT>(x) : x * LOG2E;
         delta[i][half] = exists ? a.delta[first + r] : 0;
       }
   }
@@ -100,10 +101,11 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
 
   template <bool MASKED, bool GAINS>
   DEVICE void gradients(const AttentionArguments& a, const View<Score>& view, int head, int row, int column) {
-    const float exponent = Score::template factorOf<E::BYTES == 4>(a) * LOG2E;
+    float exponent = Score::template factorOf<EXACT>(a) * LOG2E;
     float gains[GAINS ? 4 * ROWS * KEYS : 1];
     GainTile<GAINS> tile{{p, row, column, view.s, head}, gains};
     Score::change(a, tile);
+    if (EXACT ? Score::ADDS : Score::adds(a)) centre(Score::template factorOf<EXACT>(a), exponent);
     if (MASKED) {
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
@@ -123,6 +125,26 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
         n++;
       });
     }
+  }
+
+  // centre makes the scores powers of two, by which P is taken against nothing, where some row's
+  // logsumexp is far from zero.
+  DEVICE void centre(float factor, float& exponent) {
+    bool far = false;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) far |= isFar<EXACT>(lse[i][half]) && lse[i][half] != INFINITE;
+    if (!EXACT && !__any_sync(0xffffffff, far)) return;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[i][j][e] = powerOf<EXACT>(p[i][j][e], factor, lse[i][e / 2]);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) lse[i][0] = lse[i][1] = 0;
+    exponent = 1;
   }
 
   DEVICE float probability(int i, int j, int e, float exponent) const { return exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]); }

@@ -179,7 +179,9 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
         m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, 1));
         m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, 2));
         moves |= (m - reference[i][half]) * exponent > 8;
+        if (Score::ADDS && !EXACT) moves |= isFar<false>(reference[i][half] * exponent);
       }
+    float base[ROWS][2] = {};  // what is subtracted from scores first
     if (__any_sync(0xffffffff, moves)) {
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
@@ -191,21 +193,43 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
           sum[i][half] *= factor;
 #pragma unroll
           for (int j = 0; j < OUT; j++) o[i][j][2 * half] *= factor, o[i][j][2 * half + 1] *= factor;
+          if (Score::ADDS && !EXACT) {
+            const float start = zeroPoint(after, 1);
+            base[i][half] = isFar<false>(start * exponent) ? start : 0;
+          }
         }
+      if (Score::ADDS && !EXACT) subtract(x, base);
+    }
+    if (Score::ADDS && EXACT) {
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) base[i][half] = zeroPoint(reference[i][half], 1);
+      subtract(x, base);
     }
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        const float base = zeroPoint(reference[i][half], exponent);
+        const float zero = Score::ADDS ? (zeroPoint(reference[i][half], 1) - base[i][half]) * exponent : zeroPoint(reference[i][half], exponent);
 #pragma unroll
         for (int j = 0; j < KEYS; j++)
 #pragma unroll
           for (int e = 2 * half; e < 2 * half + 2; e++) {
-            x[i][j][e] = exp2Fast(x[i][j][e] * exponent - base);
+            x[i][j][e] = exp2Fast(x[i][j][e] * exponent - zero);
             sum[i][half] += x[i][j][e];
           }
       }
+  }
+
+  static constexpr bool EXACT = E::BYTES == 4;
+  static DEVICE void subtract(float (&x)[ROWS][KEYS][4], const float (&base)[ROWS][2]) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) x[i][j][e] -= base[i][e / 2];
   }
 
   // zeroPoint is the reference to base 2. A row that saw no key yet has none: any number does.
@@ -245,6 +269,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
         total += __shfl_xor_sync(0xffffffff, total, 1);
         total += __shfl_xor_sync(0xffffffff, total, 2);
         float top = reference[i][half] * exponent * LN2, factor = 1;
+        if (Score::ADDS) top = reference[i][half] * Score::template factorOf<EXACT>(a);
         if (sink != -INFINITE) {
           const float before = top;
           top = fmaxf(before, sink);

@@ -206,7 +206,7 @@ template <int SIZE, bool ROWS_EXIST> DEVICE Tiles queryTiles(const UserMask& m, 
 
 // UserScore is OptionScore's score, changed by the user's.
 struct UserScore {
-  static constexpr bool CHANGES = true, DROPS = true;
+  static constexpr bool CHANGES = true, ADDS = true, DROPS = true;
   using Mask = UserMask;
 
   // innerFactor is what the scores lack that go into the user's.
@@ -214,6 +214,7 @@ struct UserScore {
     return USER_OPTIONS ? OptionScore::factorOf<EXACT>(a) : a.scale;
   }
   template <bool EXACT = false> static DEVICE float factorOf(const AttentionArguments& a) { return USER_SCORE ? 1 : innerFactor<EXACT>(a); }
+  static DEVICE bool adds(const AttentionArguments&) { return true; }
   static constexpr bool GAINS = USER_GAINS || USER_LOOKUPS > 0;
   static DEVICE bool hasGains(const AttentionArguments& a) { return GAINS || USER_OPTIONS && OptionScore::hasGains(a); }
 

@@ -42,7 +42,9 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
       if (USER_MASK && !userVisible(a, pair)) x = -INFINITY;
       n++;
     });
-    const float exponent = UserScore::factorOf<E::BYTES == 4>(a) * LOG2E;
+    const float outer = UserScore::factorOf<Block::EXACT>(a);
+    float exponent = outer * LOG2E;
+    this->centre(outer, exponent);
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll

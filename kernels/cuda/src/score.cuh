@@ -3,9 +3,11 @@
 // Kernels take a policy, which says how scores change and what is visible:
 //
 //   CHANGES                  whether scores need more than a factor
+//   ADDS                     whether something may be added to scores: they may then be far from zero
+//   adds(a)                  whether something is
 //   DROPS                    whether there may be dropout
 //   Mask                     what is visible: see BandMask; attention_tiles.cuh goes over its tiles
-//   factorOf<EXACT>(a)       positive; what change leaves of an EXACT tile or another, times it, is the score
+//   factorOf<EXACT>(a)       positive; what change leaves of a tile, EXACT or not, times it, is the score
 //   change(a, tile)          makes scores of products, for all places of a ScoreTile
 //   hasGains(a)              whether change has a derivative other than 1, which then goes to tile.eachWithGain
 //   addGradients(a, tile)    adds a tile of dS, before it is multiplied by that derivative, to the gradients of what was looked up
@@ -70,13 +72,31 @@ template <class T, bool IS_EXACT, int ROWS, int COLUMNS> struct ScoreTileOf : Sc
 
 // PlainScore is a score that is the product times a positive scale.
 struct PlainScore {
-  static constexpr bool CHANGES = false, DROPS = false;
+  static constexpr bool CHANGES = false, ADDS = false, DROPS = false;
   using Mask = BandMask;
   template <bool EXACT = false> static DEVICE float factorOf(const AttentionArguments& a) { return a.scale; }
+  static DEVICE bool adds(const AttentionArguments&) { return false; }
   static DEVICE bool hasGains(const AttentionArguments&) { return false; }
   template <class Tile> static DEVICE void change(const AttentionArguments&, Tile) {}
   template <class Tile> static DEVICE void addGradients(const AttentionArguments&, Tile) {}
 };
+
+// A score and its row's maximum or logsumexp may be so far from zero that rounding them as powers
+// of two changes their difference: with a bias of -1e9 by 18. So what is far is subtracted before
+// it is a power; where float32's last places count, everything is.
+constexpr float FAR = 0x1p11f;
+template <bool EXACT> DEVICE bool isFar(float power) { return EXACT || fabsf(power) > FAR; }
+
+// keptLSE is a row's logsumexp as backward kernels keep it: as a power of two, or, if it is far,
+// twice itself, which is far too. A row that sees no key has +inf: its P is 0.
+template <bool EXACT> DEVICE float keptLSE(float lse) {
+  const float power = lse * LOG2E, kept = isFar<EXACT>(power) ? 2 * lse : power;
+  return kept == -INFINITY ? INFINITY : kept;
+}
+// powerOf is the power of two that P is. x times factor is the score.
+template <bool EXACT> DEVICE float powerOf(float x, float factor, float kept) {
+  return isFar<EXACT>(kept) ? (__fmul_rn(x, factor) - kept / 2) * LOG2E : fmaf(x, factor * LOG2E, -kept);
+}
 
 DEVICE float widen(float x) { return x; }
 DEVICE float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -100,7 +120,8 @@ template <bool EXACT> DEVICE float cappingTangent(float x, float factor) {
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x * factor));
   return y;
 }
-// quotient is x/y within a unit of the last place, and at most 2^100, without a branch for odd ones.
+// quotient is x/y within a unit of the last place, and at most 2^100, without a branch for odd
+// ones.
 DEVICE float quotient(float x, float y) {
   const float inverse = __fdividef(1, y), near = x * inverse;
   return fabsf(near) < 0x1p100f ? fmaf(fmaf(-near, y, x), inverse, near) : copysignf(0x1p100f, near);
@@ -117,17 +138,18 @@ DEVICE float quotient(float x, float y) {
 // option that is not used costs one branch a tile. Where not BIASED, there is neither a bias nor
 // dropout.
 template <bool BIASED> struct OptionScoreOf {
-  static constexpr bool CHANGES = true, DROPS = BIASED;
+  static constexpr bool CHANGES = true, ADDS = true, DROPS = BIASED;
   using Mask = BandMask;
 
   template <bool EXACT = false> static DEVICE float factorOf(const AttentionArguments& a) {
     return hasBias(a) || EXACT && a.slopes || !divides(a) ? 1 : outer(a);
   }
-  // outer is what multiplies a score before anything is added to it. Where it divides, and float32's
-  // last places do not count, slopes are divided by it, and the factor is left for later.
+  // outer is what multiplies a score before anything is added to it. Where it divides, and
+  // float32's last places do not count, slopes are divided by it, and the factor is left for later.
   static DEVICE float outer(const AttentionArguments& a) { return a.softCap > 0 ? a.softCap : a.scale; }
   static DEVICE bool divides(const AttentionArguments& a) { return outer(a) > (a.slopes ? 0x1p-64f : 0); }
   static DEVICE bool hasBias(const AttentionArguments& a) { return BIASED && a.bias; }
+  static DEVICE bool adds(const AttentionArguments& a) { return a.slopes || hasBias(a); }
   static DEVICE bool hasGains(const AttentionArguments& a) { return a.softCap > 0; }
 
   template <class Tile> static DEVICE void change(const AttentionArguments& a, Tile t) {

@@ -81,6 +81,7 @@ type settings struct {
 	columns   int      // the last axis of the bias, all keys if 0
 	sinkValue *float64 // of every head, random if nil
 	masked    float64  // the share of the bias that is −∞
+	padding   float64  // of the bias of the first and the last keys, 0 if that is random
 	tables    []table  // what score and mask look up
 	score     func(score.Pair, []*score.Table) score.Expr
 	mask      func(score.Pair, []*score.Table) score.Cond
@@ -152,6 +153,15 @@ func MaskingBias(share float64) Option {
 	return Option{fmt.Sprintf("masking-bias(%g)", share), func(o *settings) {
 		axes := "BHQ"
 		o.bias, o.masked = &axes, share
+	}}
+}
+
+// PaddingBias gives the first two and the last fifth of all keys one bias: models hide padding by
+// numbers far below all scores.
+func PaddingBias(value float64) Option {
+	return Option{fmt.Sprintf("padding-bias(%g)", value), func(o *settings) {
+		axes := "Q"
+		o.bias, o.padding = &axes, value
 	}}
 }
 

@@ -92,6 +92,9 @@ func New[T kernels.Float](c Case) *Problem[T] {
 	if o.masked > 0 {
 		p.maskBias(o.masked)
 	}
+	if o.padding != 0 {
+		p.padBias(o.padding)
+	}
 	p.chooseRows()
 	for _, b := range p.inputs {
 		p.inputsBefore = append(p.inputsBefore, slices.Clone(b.data))
@@ -150,6 +153,17 @@ func (p *Problem[T]) maskBias(share float64) {
 	eachOffset(p.Bias, func(offset int) {
 		if row := n / p.Bias.Shape[3]; row%5 == 3 || p.random.Float64() < share {
 			bias[offset] = T(math.Inf(-1))
+		}
+		n++
+	})
+}
+
+// padBias sets the bias of the first two and the last fifth of all keys.
+func (p *Problem[T]) padBias(value float64) {
+	bias, n, keys := kernels.Host[T](p.Bias), 0, p.Bias.Shape[3]
+	eachOffset(p.Bias, func(offset int) {
+		if column := n % keys; 5*column < 2*keys || 5*column >= 4*keys {
+			bias[offset] = T(value)
 		}
 		n++
 	})
