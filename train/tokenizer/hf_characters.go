@@ -108,7 +108,7 @@ var scripts = func() []hfScript {
 // isWord reports whether a regular expression's \w matches.
 func isWord(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control) ||
-		r >= 0x800 && unicode.In(r, newLetters, newNumbers, unicode16["M"])
+		r >= 0x800 && unicode.In(r, newLetters, newNumbers, unicode16["Mn"], unicode16["Mc"])
 }
 
 // isNumber reports whether the pre-tokenizer Digits takes a character for one, by Unicode 17.

@@ -3,10 +3,13 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/rangetable"
 )
 
 // The patterns of tokenizer.json are written for Oniguruma with Ruby's syntax. This file says the
@@ -18,6 +21,7 @@ type onig struct {
 	at     int
 	out    strings.Builder
 	newest bool // classes have the characters of unicode16, which slows them
+	depth  int  // classes around what is read
 	atom   int  // where in out the last atom begins, −1 for none
 	groups []int
 }
@@ -74,7 +78,7 @@ func (o *onig) next() error {
 		o.atom = o.out.Len()
 		text, isClass, err := o.escape()
 		if isClass {
-			if strings.HasPrefix(text, wordClass) {
+			if strings.HasPrefix(strings.TrimPrefix(text, "^"), wordClass) {
 				text += aloneWords
 			}
 			text = "[" + text + "]"
@@ -164,8 +168,8 @@ func (o *onig) escape() (text string, isClass bool, err error) {
 	switch r {
 	case 'p', 'P':
 		return o.property(r == 'P')
-	case 'd', 'w':
-		return o.kind(map[rune]string{'d': "Nd", 'w': "word"}[r], false), true, nil
+	case 'd', 'w', 'D', 'W':
+		return o.kind(map[rune]string{'d': "Nd", 'w': "word"}[unicode.ToLower(r)], unicode.IsUpper(r)), true, nil
 	case 'h':
 		return "0-9a-fA-F", true, nil
 	case 'b', 'B':
@@ -212,59 +216,184 @@ func (o *onig) property(negated bool) (string, bool, error) {
 	if after, found := strings.CutPrefix(name, "^"); found {
 		negated, name = !negated, after
 	}
+	if o.newest && (name == "C" || name == "Cn") {
+		return "", false, fmt.Errorf("\\p{%s} is not known for characters that came with Unicode 16", name)
+	}
 	return o.kind(name, negated), true, nil
 }
 
-// posix are the classes of POSIX.
-var posix = map[string]string{
-	"alnum": `\p{L}\p{Nl}\p{Nd}Ⓐ-ⓩ`, "alpha": `\p{L}\p{Nl}Ⓐ-ⓩ`, "blank": ` \t`, "cntrl": `\p{Cc}`, "digit": `\p{Nd}`, "lower": `\p{Ll}`,
-	"punct": `\p{P}\p{S}`, "space": `\s`, "upper": `\p{Lu}`, "word": "", "xdigit": "0-9a-fA-F",
+// onigSet is a class with a name of its own: what it is called within [: and :], and the kinds of
+// characters and further ones that are in it.
+type onigSet struct {
+	kinds   []string
+	further *unicode.RangeTable // nil for none
+}
+
+var onigSets = map[string]onigSet{
+	"alnum":  {[]string{"L", "Nl", "Nd"}, rangetable.Merge(unicode.Other_Alphabetic, newAlphabetic)},
+	"alpha":  {[]string{"L", "Nl"}, rangetable.Merge(unicode.Other_Alphabetic, newAlphabetic)},
+	"blank":  {[]string{"Zs"}, rangetable.New('\t')},
+	"cntrl":  {[]string{"Cc"}, nil},
+	"digit":  {[]string{"Nd"}, nil},
+	"lower":  {[]string{"Ll"}, unicode.Other_Lowercase},
+	"punct":  {[]string{"P", "S"}, nil},
+	"space":  {nil, unicode.White_Space},
+	"upper":  {[]string{"Lu"}, unicode.Other_Uppercase},
+	"xdigit": {nil, unicode.ASCII_Hex_Digit},
+	"word":   {[]string{"L", "M", "Nd", "Nl", "Pc"}, circled},
+}
+
+// circled are letters in circles and squares, which count as parts of words.
+var circled = &unicode.RangeTable{
+	R16: []unicode.Range16{{0x24b6, 0x24e9, 1}},
+	R32: []unicode.Range32{{0x1f130, 0x1f149, 1}, {0x1f150, 0x1f169, 1}, {0x1f170, 0x1f189, 1}},
+}
+
+// setOf is the class of a name that \p or [: may have.
+func setOf(name string, posix bool) (s onigSet, known bool) {
+	lower := strings.ToLower(name)
+	switch {
+	case lower == "punct" && !posix:
+		return onigSet{kinds: []string{"P"}}, true
+	case name == "Alphabetic":
+		return onigSets["alpha"], true
+	case name == "Uppercase", name == "Lowercase":
+		return onigSets[lower[:5]], true
+	case name == "LC":
+		return onigSet{kinds: []string{"Lu", "Ll", "Lt"}}, true
+	}
+	s, known = onigSets[lower]
+	return s, known
 }
 
 // wordClass is what \w means: letters, marks, digits, and some more.
-const wordClass = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}Ⓐ-ⓩ🄰-🅉🅐-🅩🅰-🆉`
+var wordClass = onigSets["word"].text()
 
 // aloneWords are what \w means besides where it stands by itself, and not within a class.
 const aloneWords = "²³¹¼-¾"
 
+// text is what stands between brackets for the class.
+func (s onigSet) text() string {
+	var b strings.Builder
+	for _, kind := range s.kinds {
+		b.WriteString(`\p{` + kind + `}`)
+	}
+	if s.further != nil {
+		writeRanges(&b, s.further)
+	}
+	return b.String()
+}
+
 // kind is a class by its name, to stand between brackets.
-func (o *onig) kind(name string, negated bool) string {
-	text, parts := `\p{`+name+`}`, []string{name}
-	switch {
-	case name == "word" || name == "Word":
-		text, parts = wordClass, []string{"L", "M", "Nd"}
-	case posix[strings.ToLower(name)] != "":
-		text, parts = posix[strings.ToLower(name)], nil
+func (o *onig) kind(name string, negated bool) string { return o.named(name, negated, false) }
+
+func (o *onig) named(name string, negated, posix bool) string {
+	s, known := setOf(name, posix)
+	if !known {
+		s = onigSet{kinds: []string{name}}
 	}
-	if negated {
-		if len(parts) == 1 {
-			return `\P` + text[2:]
-		}
-		return "^" + text
-	}
+	text := s.text()
 	if o.newest {
-		for _, part := range parts {
-			text += newRanges(part)
+		for _, kind := range s.kinds {
+			text += newRanges(kind)
 		}
+	}
+	switch {
+	case negated && text == `\p{`+name+`}`:
+		return `\P` + text[2:]
+	case negated && o.depth > 0:
+		return s.others(o.newest)
+	case negated:
+		return "^" + text
 	}
 	return text
 }
 
-// newRanges are the characters of unicode16 whose kind begins with a name.
-func newRanges(kind string) string {
-	var b strings.Builder
-	for _, name := range []string{"Lu", "Ll", "Lm", "Lo", "M", "Nd", "P", "S"} {
-		if !strings.HasPrefix(name, kind) {
-			continue
+// others are all characters but those of the class.
+func (s onigSet) others(newest bool) string {
+	in := &unicode.RangeTable{}
+	if s.further != nil {
+		in = s.further
+	}
+	for _, kind := range s.kinds {
+		for _, t := range []*unicode.RangeTable{unicode.Categories[kind], unicode.Scripts[kind]} {
+			if t != nil {
+				in = rangetable.Merge(in, t)
+			}
 		}
-		for _, r := range unicode16[name].R16 {
-			fmt.Fprintf(&b, "%c-%c", r.Lo, r.Hi)
-		}
-		for _, r := range unicode16[name].R32 {
-			fmt.Fprintf(&b, "%c-%c", r.Lo, r.Hi)
+		if newest {
+			in = rangetable.Merge(append(newOf(kind), in)...)
 		}
 	}
+	var b strings.Builder
+	next := rune(0)
+	rangetable.Visit(in, func(r rune) {
+		if next < r {
+			writeRange(&b, next, r-1)
+		}
+		next = r + 1
+	})
+	writeRange(&b, next, unicode.MaxRune)
 	return b.String()
+}
+
+// newOf are the characters of unicode16 whose kind begins with a name, or of a script.
+func newOf(kind string) (tables []*unicode.RangeTable) {
+	for _, name := range slices.Sorted(maps.Keys(unicode16)) {
+		if strings.HasPrefix(name, kind) {
+			tables = append(tables, unicode16[name])
+		}
+	}
+	if script := scripts16[kind]; script != nil {
+		tables = append(tables, script)
+	}
+	return tables
+}
+
+func newRanges(kind string) string {
+	var b strings.Builder
+	for _, t := range newOf(kind) {
+		writeRanges(&b, t)
+	}
+	return b.String()
+}
+
+// writeRanges writes the characters of a table to stand between brackets.
+func writeRanges(b *strings.Builder, t *unicode.RangeTable) {
+	first, last := rune(-1), rune(-2)
+	rangetable.Visit(t, func(r rune) {
+		if r != last+1 && first >= 0 {
+			writeRange(b, first, last)
+		}
+		if r != last+1 {
+			first = r
+		}
+		last = r
+	})
+	if first >= 0 {
+		writeRange(b, first, last)
+	}
+}
+
+// writeRange writes characters that lie side by side, without halves of a pair.
+func writeRange(b *strings.Builder, first, last rune) {
+	const low, high = 0xd800, 0xdfff
+	if first < low && last > high {
+		writeRange(b, first, low-1)
+		first = high + 1
+	}
+	write := func(r rune) {
+		if r < utf8.RuneSelf {
+			fmt.Fprintf(b, `\x%02x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	write(first)
+	if last > first {
+		b.WriteByte('-')
+		write(last)
+	}
 }
 
 // class reads a class in brackets. Those within it are joined with it.
@@ -285,6 +414,8 @@ func (o *onig) class() (string, error) {
 
 // members reads what is in a class, to its end.
 func (o *onig) members(b *strings.Builder, depth int) error {
+	o.depth++
+	defer func() { o.depth-- }()
 	for first := true; ; first = false {
 		switch {
 		case o.at == len(o.in):
@@ -295,11 +426,12 @@ func (o *onig) members(b *strings.Builder, depth int) error {
 		case o.peek("[:"):
 			name, after, found := strings.Cut(string(o.in[o.at+2:]), ":]")
 			negated := strings.HasPrefix(name, "^")
-			if _, known := posix[strings.TrimPrefix(name, "^")]; !found || !known || negated {
+			name = strings.TrimPrefix(name, "^")
+			if _, known := onigSets[name]; !found || !known {
 				return fmt.Errorf("the class [:%.20s is not supported", name)
 			}
 			o.at = len(o.in) - utf8.RuneCountInString(after)
-			b.WriteString(o.kind(name, false))
+			b.WriteString(o.named(name, negated, true))
 		case o.peek("["):
 			o.at++
 			if o.peek("^") || depth > 100 {
@@ -314,12 +446,9 @@ func (o *onig) members(b *strings.Builder, depth int) error {
 			if o.peek(`\b`) {
 				return errors.New("\\b in a class is not supported")
 			}
-			text, isClass, err := o.escape()
+			text, _, err := o.escape()
 			if err != nil {
 				return err
-			}
-			if isClass && strings.HasPrefix(text, "^") {
-				return errors.New("a negated class within a class is not supported")
 			}
 			b.WriteString(text)
 		default:

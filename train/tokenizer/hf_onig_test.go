@@ -17,6 +17,14 @@ func TestFromOnig(t *testing.T) {
 		{`\x{41}+`, "xAA", []string{"AA"}},
 		{`\p{^L}+`, "a12b", []string{"12"}},
 		{`[\p{L}]+`, "a\u1c8ab\U0002ebf0!", []string{"a\u1c8ab\U0002ebf0"}},
+		{`\p{Han}+|\p{Mn}|\p{So}`, "a\U0002ebf0漢\u0897\u2427", []string{"\U0002ebf0漢", "\u0897", "\u2427"}},
+		{`\P{L}+|\p{^Lo}`, "\U0002ebf0!\u1c8a", []string{"!", "\u1c8a"}},
+		{`\p{LC}+|[[:alpha:]]+|[[:digit:]]`, "\u1c8aa\U0002ebf0\U00010d40", []string{"\u1c8aa", "\U0002ebf0", "\U00010d40"}},
+		{`[[:alpha:]]+|[[:upper:]]|[[:blank:]]`, "क\u093eⅧ\u00a0", []string{"क\u093eⅧ", "\u00a0"}},
+		{`\p{Punct}|\p{Upper}|\p{Lower}`, "$.Ⅷª", []string{".", "Ⅷ", "ª"}},
+		{`\W|[\W_]`, "a²\u0903\u200d_", []string{"²", "\u200d", "_"}},
+		{`[\D\p{^L}[:^lower:]]+`, "1\U00010d40a", []string{"1\U00010d40a"}},
+		{`[\P{L}]+|[\D]`, "\u1c8a!\U00010d40", []string{"\u1c8a", "!\U00010d40"}},
 		{`\bx\b|²`, "x² x", []string{"²", "x"}},
 		{`[a[bc]]+`, "xabc", []string{"abc"}},
 		{`\h+`, "xyz1fg", []string{"1f"}},
@@ -41,7 +49,7 @@ func TestFromOnig(t *testing.T) {
 			}
 		}
 	}
-	for _, pattern := range []string{`(`, `)`, `[a`, `*`, `\`, `\p`, `\X`, `[a&&b]`, `[[^a]b]`, `[[:what:]]`, `\x{`, `\x{110000}`} {
+	for _, pattern := range []string{`(`, `)`, `[a`, `*`, `\`, `\p`, `\X`, `[a&&b]`, `[[^a]b]`, `[[:what:]]`, `[[:^what:]]`, `\x{`, `\x{110000}`} {
 		if _, err := hfRegex(pattern); err == nil {
 			t.Errorf("%s is no error", pattern)
 		}

@@ -1,6 +1,8 @@
 package tokenizer
 
 import (
+	"maps"
+	"slices"
 	"unicode"
 
 	"golang.org/x/text/unicode/rangetable"
@@ -42,15 +44,22 @@ var unicode16 = map[string]*unicode.RangeTable{
 			{0x2ebf0, 0x2ee5d, 1},
 		},
 	},
-	"M": { // marks
+	"Mn": { // marks
 		R16: []unicode.Range16{
 			{0x0897, 0x0897, 1},
 		},
 		R32: []unicode.Range32{
-			{0x10d69, 0x10d6d, 1}, {0x10efc, 0x10efc, 1}, {0x113b8, 0x113c0, 1},
-			{0x113c2, 0x113c2, 1}, {0x113c5, 0x113c5, 1}, {0x113c7, 0x113ca, 1},
-			{0x113cc, 0x113d0, 1}, {0x113d2, 0x113d2, 1}, {0x113e1, 0x113e2, 1},
-			{0x11f5a, 0x11f5a, 1}, {0x1611e, 0x1612f, 1}, {0x1e5ee, 0x1e5ef, 1},
+			{0x10d69, 0x10d6d, 1}, {0x10efc, 0x10efc, 1}, {0x113bb, 0x113c0, 1},
+			{0x113ce, 0x113ce, 1}, {0x113d0, 0x113d0, 1}, {0x113d2, 0x113d2, 1},
+			{0x113e1, 0x113e2, 1}, {0x11f5a, 0x11f5a, 1}, {0x1611e, 0x16129, 1},
+			{0x1612d, 0x1612f, 1}, {0x1e5ee, 0x1e5ef, 1},
+		},
+	},
+	"Mc": { // marks that take room
+		R32: []unicode.Range32{
+			{0x113b8, 0x113ba, 1}, {0x113c2, 0x113c2, 1}, {0x113c5, 0x113c5, 1},
+			{0x113c7, 0x113ca, 1}, {0x113cc, 0x113cd, 1}, {0x113cf, 0x113cf, 1},
+			{0x1612a, 0x1612c, 1},
 		},
 	},
 	"Nd": { // digits
@@ -60,32 +69,116 @@ var unicode16 = map[string]*unicode.RangeTable{
 			{0x1e5f1, 0x1e5fa, 1},
 		},
 	},
-	"P": { // punctuation
+	"Pd": { // dashes
+		R32: []unicode.Range32{
+			{0x10d6e, 0x10d6e, 1},
+		},
+	},
+	"Po": { // other punctuation
 		R16: []unicode.Range16{
 			{0x1b4e, 0x1b4f, 1}, {0x1b7f, 0x1b7f, 1},
 		},
 		R32: []unicode.Range32{
-			{0x10d6e, 0x10d6e, 1}, {0x113d4, 0x113d5, 1}, {0x113d7, 0x113d8, 1},
-			{0x11be1, 0x11be1, 1}, {0x16d6d, 0x16d6f, 1}, {0x1e5ff, 0x1e5ff, 1},
+			{0x113d4, 0x113d5, 1}, {0x113d7, 0x113d8, 1}, {0x11be1, 0x11be1, 1},
+			{0x16d6d, 0x16d6f, 1}, {0x1e5ff, 0x1e5ff, 1},
 		},
 	},
-	"S": { // symbols
+	"Sm": { // signs of mathematics
+		R32: []unicode.Range32{
+			{0x10d8e, 0x10d8f, 1},
+		},
+	},
+	"So": { // other symbols
 		R16: []unicode.Range16{
 			{0x2427, 0x2429, 1}, {0x2ffc, 0x2fff, 1}, {0x31e4, 0x31e5, 1}, {0x31ef, 0x31ef, 1},
 		},
 		R32: []unicode.Range32{
-			{0x10d8e, 0x10d8f, 1}, {0x1cc00, 0x1ccef, 1}, {0x1cd00, 0x1ceb3, 1},
-			{0x1f8b2, 0x1f8bb, 1}, {0x1f8c0, 0x1f8c1, 1}, {0x1fa89, 0x1fa89, 1},
-			{0x1fa8f, 0x1fa8f, 1}, {0x1fabe, 0x1fabe, 1}, {0x1fac6, 0x1fac6, 1},
-			{0x1fadc, 0x1fadc, 1}, {0x1fadf, 0x1fadf, 1}, {0x1fae9, 0x1fae9, 1},
-			{0x1fbcb, 0x1fbef, 1},
+			{0x1cc00, 0x1ccef, 1}, {0x1cd00, 0x1ceb3, 1}, {0x1f8b2, 0x1f8bb, 1},
+			{0x1f8c0, 0x1f8c1, 1}, {0x1fa89, 0x1fa89, 1}, {0x1fa8f, 0x1fa8f, 1},
+			{0x1fabe, 0x1fabe, 1}, {0x1fac6, 0x1fac6, 1}, {0x1fadc, 0x1fadc, 1},
+			{0x1fadf, 0x1fadf, 1}, {0x1fae9, 0x1fae9, 1}, {0x1fbcb, 0x1fbef, 1},
 		},
+	},
+}
+
+// scripts16 are the characters that came with Unicode 15.1 and 16, by the scripts that were there.
+var scripts16 = map[string]*unicode.RangeTable{
+	"Arabic": {
+		R16: []unicode.Range16{
+			{0x0897, 0x0897, 1},
+		},
+		R32: []unicode.Range32{
+			{0x10ec2, 0x10ec4, 1}, {0x10efc, 0x10efc, 1},
+		},
+	},
+	"Balinese": {
+		R16: []unicode.Range16{
+			{0x1b4e, 0x1b4f, 1}, {0x1b7f, 0x1b7f, 1},
+		},
+	},
+	"Common": {
+		R16: []unicode.Range16{
+			{0x2427, 0x2429, 1}, {0x2ffc, 0x2fff, 1}, {0x31e4, 0x31e5, 1}, {0x31ef, 0x31ef, 1},
+		},
+		R32: []unicode.Range32{
+			{0x1cc00, 0x1ccf9, 1}, {0x1cd00, 0x1ceb3, 1}, {0x1f8b2, 0x1f8bb, 1},
+			{0x1f8c0, 0x1f8c1, 1}, {0x1fa89, 0x1fa89, 1}, {0x1fa8f, 0x1fa8f, 1},
+			{0x1fabe, 0x1fabe, 1}, {0x1fac6, 0x1fac6, 1}, {0x1fadc, 0x1fadc, 1},
+			{0x1fadf, 0x1fadf, 1}, {0x1fae9, 0x1fae9, 1}, {0x1fbcb, 0x1fbef, 1},
+		},
+	},
+	"Cyrillic": {
+		R16: []unicode.Range16{
+			{0x1c89, 0x1c8a, 1},
+		},
+	},
+	"Egyptian_Hieroglyphs": {
+		R32: []unicode.Range32{
+			{0x13460, 0x143fa, 1},
+		},
+	},
+	"Han": {
+		R32: []unicode.Range32{
+			{0x2ebf0, 0x2ee5d, 1},
+		},
+	},
+	"Kawi": {
+		R32: []unicode.Range32{
+			{0x11f5a, 0x11f5a, 1},
+		},
+	},
+	"Khitan_Small_Script": {
+		R32: []unicode.Range32{
+			{0x18cff, 0x18cff, 1},
+		},
+	},
+	"Latin": {
+		R16: []unicode.Range16{
+			{0xa7cb, 0xa7cd, 1}, {0xa7da, 0xa7dc, 1},
+		},
+	},
+	"Myanmar": {
+		R32: []unicode.Range32{
+			{0x116d0, 0x116e3, 1},
+		},
+	},
+}
+
+// newAlphabetic are the marks that count as letters by Unicode 16 and not by 15.
+var newAlphabetic = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x0363, 0x036f, 1}, {0x0897, 0x0897, 1}, {0x1dd3, 0x1de6, 1},
+	},
+	R32: []unicode.Range32{
+		{0x10d69, 0x10d69, 1}, {0x10efc, 0x10efc, 1}, {0x113b8, 0x113c0, 1},
+		{0x113c2, 0x113c2, 1}, {0x113c5, 0x113c5, 1}, {0x113c7, 0x113ca, 1},
+		{0x113cc, 0x113cd, 1}, {0x1611e, 0x1612e, 1},
 	},
 }
 
 // newLetters and newNumbers are those of unicode16, and newKinds all of it.
 var newLetters, newNumbers, newKinds = newTable("Lu", "Ll", "Lm", "Lo"), newTable("Nd"),
-	newTable("Lu", "Ll", "Lm", "Lo", "M", "Nd", "P", "S")
+	newTable(slices.Sorted(maps.Keys(unicode16))...)
 
 func newTable(kinds ...string) *unicode.RangeTable {
 	var tables []*unicode.RangeTable
