@@ -301,6 +301,7 @@ type selection struct {
 	match   func(module string) bool // nil for all linear layers of the model's body
 	exclude func(module string) bool // nil for none
 	layers  []int                    // nil for all
+	named   []string                 // modules whose whole names are given, whatever their layers
 	pattern *regexp.Regexp           // what finds the number of a layer; nil for the usual one
 	size    func(module string) (rank int, alpha float64)
 	each    []string // ends of names of which each needs a layer
@@ -355,7 +356,7 @@ func (a *architecture) adapter(l LoRA, s selection) (*adapter, error) {
 	}
 	links, err := a.matching(func(module string) bool {
 		inWhole := slices.ContainsFunc(l.Whole, func(name string) bool { return strings.Contains("."+module+".", "."+name+".") })
-		return match(module) && !inWhole && s.isIn(module) && (s.exclude == nil || !s.exclude(module))
+		return match(module) && !inWhole && (s.isIn(module) || slices.Contains(s.named, module)) && (s.exclude == nil || !s.exclude(module))
 	})
 	if err != nil {
 		return nil, err

@@ -64,6 +64,7 @@ func (a *architecture) readLoRA(text []byte) (*adapter, error) {
 	all := string(bytes.ToLower(c.fields["target_modules"])) == `"all-linear"`
 	if !all {
 		s.match = c.modules("target_modules")
+		json.Unmarshal(c.fields["target_modules"], &s.named) // a text is none of a list
 	}
 	c.layersOf(&s)
 	ranks, alphas := c.patterns("rank_pattern"), c.patterns("alpha_pattern")

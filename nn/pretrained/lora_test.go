@@ -293,7 +293,6 @@ func TestLoadLoRAErrors(t *testing.T) {
 		{`"modules_to_save": null`, `"modules_to_save": "norm"`, "field modules_to_save is"},
 		{`"layers_pattern": null`, `"layers_pattern": "layers"`, "field layers_pattern is"},
 		{`"layers_to_transform": null`, `"layers_to_transform": "1"`, "field layers_to_transform is"},
-		{`"layers_to_transform": null`, `"layers_to_transform": 1`, "is none that the config asks for"},
 		{`"exclude_modules": null`, `"exclude_modules": ["q_proj"]`, "is none that the config asks for"},
 		{`"lora_dropout": 0.0`, `"lora_dropout": 1.0`, "field lora_dropout is 1"},
 		{`"init_lora_weights": false`, `"init_lora_weights": "pissa"`, "field init_lora_weights is"},
@@ -321,6 +320,22 @@ func TestLoadLoRAErrors(t *testing.T) {
 		if set, _ := m.Parameters().HasLoRA(); set {
 			t.Errorf("%s: an adapter that was refused is there", c.to)
 		}
+	}
+}
+
+// As in peft, a layer whose whole name is given is changed whatever layers_to_transform says.
+func TestLoRAWholeNames(t *testing.T) {
+	_, arch, err := describe([]byte(blockConfigs["llama"]), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := arch.readLoRA([]byte(`{"peft_type": "LORA", "r": 2, "layers_to_transform": [1],
+		"target_modules": ["model.layers.0.mlp.up_proj", "q_proj"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"model.layers.0.mlp.up_proj", "model.layers.1.self_attn.q_proj"}; !slices.Equal(slices.Sorted(slices.Values(a.Targets)), want) {
+		t.Errorf("the targets are %v, want %v", a.Targets, want)
 	}
 }
 

@@ -124,8 +124,6 @@ func (c *config) modernRoPE(layerType, older string, theta float64) ops.RoPEOpti
 		}
 		c.join(types)
 	}
-	if theta == 0 {
-		c.fail("field rope_theta is 0, it needs to be positive")
-	}
+	c.checkBase(theta)
 	return ops.RoPEOptions{Base: theta}
 }

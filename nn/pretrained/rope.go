@@ -52,9 +52,7 @@ func (c *config) rope(layerType string, p *ropeProblem) ops.RoPEOptions {
 	if !(partial > 0 && partial <= 1) || partial != 1 && !p.bands {
 		c.fail("field partial_rotary_factor is %v, only 1 is supported", partial)
 	}
-	if theta == 0 {
-		c.fail("field rope_theta is 0, it needs to be positive")
-	}
+	c.checkBase(theta)
 	options := turned(ops.RoPEOptions{Base: theta}, partial, p.headDim)
 	if n := options.RotaryDim; partial < 1 && (n == 0 || n%2 != 0) {
 		c.fail("field partial_rotary_factor is %v, of which a head of %d dimensions turns %d, it needs to be an even number", partial, p.headDim, n)
@@ -93,17 +91,17 @@ func (c *config) scaled(kind string, o ops.RoPEOptions, p *ropeProblem) ops.RoPE
 		c.unread("factor") // means nothing without another type
 	case "dynamic":
 		// Up to the length of the training it is the default.
-		c.positive("factor", 1)
+		c.stretch(1)
 		p.holds = p.trained
 	case "linear":
-		o.Scaling = c.positive("factor", 1)
+		o.Scaling = c.stretch(1)
 	case "llama3":
 		o, err = nn.Llama3RoPE{
-			Factor: c.float("factor", 0), Low: c.float("low_freq_factor", 0), High: c.float("high_freq_factor", 0), Context: original,
+			Factor: c.stretch(0), Low: c.float("low_freq_factor", 0), High: c.float("high_freq_factor", 0), Context: original,
 		}.Apply(o, p.headDim)
 	case "yarn":
 		y := nn.YaRN{
-			Factor: c.float("factor", float64(p.trained)/float64(original)),
+			Factor: c.stretch(float64(p.trained) / float64(original)),
 			Fast:   c.float("beta_fast", 32), Slow: c.float("beta_slow", 1),
 			Context: original, NoRounding: !c.bool("truncate", true), Amplitude: c.float("attention_factor", 0),
 		}
@@ -124,6 +122,23 @@ func (c *config) scaled(kind string, o ops.RoPEOptions, p *ropeProblem) ops.RoPE
 		c.fail("field %s: %w", c.within[:len(c.within)-1], err)
 	}
 	return o
+}
+
+// checkBase refuses a base below 1. Pairs would turn by more than a radian a token, and by so many
+// turns in all that float32 does not tell where they end.
+func (c *config) checkBase(theta float64) {
+	if theta < 1 {
+		c.fail("field rope_theta is %v, it needs to be at least 1", theta)
+	}
+}
+
+// stretch reads by how much positions are divided, at least 1 as transformers asks for.
+func (c *config) stretch(otherwise float64) float64 {
+	factor := c.float("factor", otherwise)
+	if c.has("factor") && factor < 1 {
+		c.fail("field %sfactor is %v, it needs to be at least 1", c.within, factor)
+	}
+	return factor
 }
 
 // longRoPE takes one of two lists of divisors, by the length that the model will be used for.
