@@ -155,11 +155,11 @@ func TestNameErrors(t *testing.T) {
 		t.Fatal(s.Err())
 	}
 	for want, model := range map[string]func(s *nn.Scope){
-		"Linear: the graph already has a parameter or input called a.weight, each layer needs a scope of its own: Sub makes one": func(s *nn.Scope) {
+		"Linear: the graph already has a parameter or input called a.weight, each layer needs a scope of its own: Sub makes one; a layer to apply more than once is a value, as NewLinear gives": func(s *nn.Scope) {
 			linear(s, "a", 3)
 			linear(s, "a", 3)
 		},
-		"Linear: the graph already has a parameter or input called b.weight, each layer needs a scope of its own: Sub makes one": func(s *nn.Scope) {
+		"Linear: the graph already has a parameter or input called b.weight, each layer needs a scope of its own: Sub makes one; a layer to apply more than once is a value, as NewLinear gives": func(s *nn.Scope) {
 			gorgonia.NewMatrix(s.Graph(), tensor.Float32, gorgonia.WithShape(2, 2), gorgonia.WithName("b.weight"))
 			linear(s, "b", 3)
 		},

@@ -189,7 +189,7 @@ func (l layer) named(
 		return nil
 	}
 	if len(l.s.g.ByName(name)) > 0 {
-		l.failf("the graph already has a parameter or input called %s, each layer needs a scope of its own: Sub makes one", name)
+		l.failf("the graph already has a parameter or input called %s, each layer needs a scope of its own: Sub makes one; a layer to apply more than once is a value, as NewLinear gives", name)
 		return nil
 	}
 	value, err := get(name, l.s.dtype, init, shape)

@@ -294,7 +294,7 @@ func TestNewParameter(t *testing.T) {
 	for want, make := range map[string]func(s *nn.Scope){
 		"Parameter: name is empty, it needs to be one that no other parameter of the scope has": func(s *nn.Scope) { s.Parameter("", nil, 1) },
 		"Parameter: x has shape [2 0], it needs at least one axis, and none that is empty":      func(s *nn.Scope) { s.Parameter("x", nil, 2, 0) },
-		"Parameter: the graph already has a parameter or input called p0, each layer needs a scope of its own: Sub makes one": func(s *nn.Scope) {
+		"Parameter: the graph already has a parameter or input called p0, each layer needs a scope of its own: Sub makes one; a layer to apply more than once is a value, as NewLinear gives": func(s *nn.Scope) {
 			s.Parameter("p0", nil, 1)
 			s.Parameter("p0", nil, 1)
 		},

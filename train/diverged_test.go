@@ -1,6 +1,7 @@
 package train_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -18,6 +19,38 @@ func TestDiverged(t *testing.T) {
 	end, err := loop.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "steps are not finite, so the weights are of no use") || end.Done != 6 {
 		t.Errorf("after %d steps: %v", end.Done, err)
+	}
+}
+
+// A training none of whose steps changed the weights does not end well either, however few there
+// are. Where a batch is to blame, the error names the place.
+func TestNothingChanged(t *testing.T) {
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		x     []float32
+		slope bool // that of a square root at 0
+		steps int
+		want  string
+	}{
+		{[]float32{1, -2, 3, 1, 2, -1}, true, 3, "no step changed the weights: none of 3 had finite gradients"},
+		{[]float32{1, -2, 3, 1, nan, -1}, false, 1, "no step changed the weights: none of 1 had finite gradients; element 4 of x of batch 0 is NaN"},
+		{[]float32{1, -2, 3, 1, nan, -1}, false, 4, "none of 4 had finite gradients; element 4 of x of batch 3 is NaN"},
+		{[]float32{1, -2, 3, 1, 2, -1}, false, 3, ""},
+	} {
+		_, err := train.Run(t.Context(), train.LoopConfig{
+			Parameters: nn.NewParameters(1), Optimizer: train.SGD{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)}, Steps: c.steps,
+			Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+				y := s.Linear("l", in.Get("x"), 9)
+				if c.slope {
+					y = y.ReLU().Sqrt()
+				}
+				return train.Outputs{Loss: y.Mean()}
+			},
+			Data: data.Func(func(int) (data.Batch, error) { return data.Batch{"x": data.Floats(c.x, 2, 3)}, nil }),
+		})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasSuffix(err.Error(), c.want)) {
+			t.Errorf("%+v: the error is %v, want %q", c, err, c.want)
+		}
 	}
 }
 

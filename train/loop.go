@@ -397,16 +397,6 @@ func (l *Loop) endTogether() error {
 	return l.ranks.Barrier()
 }
 
-// diverged is the error of a training whose last steps had losses that are not finite. One such
-// step may be its batch's fault, and has left the weights as they were.
-func (l *Loop) diverged() error {
-	if l.badSteps < 2 {
-		return nil
-	}
-	return fmt.Errorf("the losses of the last %d steps are not finite, so the weights are of no use: a smaller learning rate, "+
-		"a warmup or clipped gradients may keep them so", l.badSteps)
-}
-
 // start gives all ranks the weights of rank 0, clears what a run that ended in the middle of a step
 // has left, and tells the hooks.
 func (l *Loop) start() error {
