@@ -180,7 +180,7 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	}
 	variables["messages"] = list
 	template := t.usual
-	if t.withTools != nil && variables["tools"] != nil {
+	if t.withTools != nil && !isNull(variables["tools"]) {
 		template = t.withTools
 	}
 	text, err := template.Render(variables)

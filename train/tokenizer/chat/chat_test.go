@@ -76,6 +76,21 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s gives %q, %v, want %q", config, text, err, want)
 		}
 	}
+	both := t.TempDir()
+	write(both, "tokenizer_config.json", `{"chat_template": {"default": "plain", "tool_use": "tools"}}`)
+	for value, want := range map[any]string{nil: "plain", "null": "plain", "[]": "tools"} {
+		variables := map[string]any{"tools": value}
+		if text, isText := value.(string); isText {
+			variables["tools"] = json.RawMessage(text)
+		}
+		template, err := chat.Open(both)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := template.Render(nil, chat.Options{Variables: variables}); err != nil || text != want {
+			t.Errorf("with the tools %v: %q, %v, want %q", value, text, err, want)
+		}
+	}
 	folder := t.TempDir()
 	write(folder, "tokenizer_config.json", `{}`)
 	if _, err := chat.Open(folder); err == nil || !strings.Contains(err.Error(), "there is neither chat_template.jinja nor") {
