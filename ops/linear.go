@@ -106,6 +106,9 @@ func (k linear) forward(r *run, in, out tensors) error {
 	}
 	epilogue := kernels.Activate{Activation: k.activation, Pre: r.saved(linearPre)}
 	product := kernels.MatMul{A: x, RoundedA: rounded.rows, B: weight, RoundedB: ofWeight.columns, Plus: c.plus(0), Bias: in[2], Epilogue: epilogue}
+	if k.activation == kernels.NoActivation {
+		return r.lastMatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
+	}
 	return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 }
 

@@ -85,7 +85,8 @@ func (k mlp) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	return r.product(rounded, ofSecond, in[4], asMatrix(out[0]))
+	product = kernels.MatMul{A: h, RoundedA: rounded.rows, B: second, RoundedB: ofSecond.columns, Bias: in[4]}
+	return r.lastMatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 }
 
 // backward computes, with z = x·W₁ + b₁, h = act(z) and dz = dy·W₂ᵀ·act'(z),

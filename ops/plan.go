@@ -32,6 +32,7 @@ type step struct {
 	reads   []*result // of other steps
 	frees   []*result // of what it reads: nothing reads it afterwards
 	exposed []bool    // the outputs that an op of Gorgonia's may write over
+	unread  bool      // of a call that repeats another: nothing reads what it computes, but for what it saves
 
 	spends bool    // of gradients: nothing else needs what they read, so that they may write over it
 	bias   *call   // of gradients: whose bias's gradient they compute along
@@ -234,8 +235,11 @@ func (p *plan) planFrees() {
 		if s.back || !s.c.repeats {
 			continue
 		}
+		s.unread = true
 		for _, r := range s.writes() {
-			if held, known := p.held[r]; last[r] == nil && known && !held {
+			held, known := p.held[r]
+			isUnread := last[r] == nil && known && !held
+			if s.unread = s.unread && isUnread; isUnread {
 				s.frees = append(s.frees, r)
 			}
 		}

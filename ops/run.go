@@ -29,6 +29,14 @@ func (r *run) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	return r.Backend.MatMul(m, out)
 }
 
+// lastMatMul is MatMul of a call's output, which is left out where nothing reads it.
+func (r *run) lastMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	if r.step != nil && r.step.unread {
+		return nil
+	}
+	return r.MatMul(m, out)
+}
+
 // matMulBesideLayers is MatMul for what is no linear layer: 8 bits are not for it.
 func (r *run) matMulBesideLayers(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	m.Precision = r.c.state.mode.orPrecision(m.Precision).OrSixteenBits()

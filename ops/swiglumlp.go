@@ -141,7 +141,7 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 		return err
 	}
 	product := kernels.MatMul{A: h, RoundedA: ofH.rows, B: down, RoundedB: ofDown.columns, Plus: c.plus(0), Bias: in[6]}
-	return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
+	return r.lastMatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 }
 
 // hasChanges reports whether any of the three layers has a change.
