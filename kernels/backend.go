@@ -42,3 +42,10 @@ type Backend interface {
 	SoftCapKernels
 	SoftmaxKernels
 }
+
+// Borrower is a [Backend] whose kernels borrow large memory of the device for a call. It tells how
+// much, in bytes, by shapes and types alone.
+type Borrower interface {
+	MatMulBorrows(m *MatMul) int
+	LinearCrossEntropyBorrows(c *LinearCrossEntropy, out LinearCrossEntropyOutputs) int
+}

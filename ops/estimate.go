@@ -17,7 +17,8 @@ type Estimate struct {
 	Inputs int
 	// Results is the memory of all that the graph computes, in bytes: activations, gradients and
 	// workspaces of ops. It is the most that a run holds at once, in the blocks of a graph that
-	// reuses memory. What a device's kernels allocate for themselves is not part of it.
+	// reuses memory. Of what a device's kernels allocate for themselves it has what a
+	// [kernels.Borrower] tells, where an input's value is on one.
 	Results int
 	// Work grows with the time of a run: operations of products, and bytes that are moved, as many
 	// operations a byte as take that long. It compares runs of one model.
@@ -52,7 +53,7 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 		defer s.planning.Unlock()
 		return s.planning.kept[weak.Make(n)]
 	}
-	w := &estimator{plan: newPlan(g, kept), state: &graphState{}, device: &meter{}, work: map[uint64]float64{}, held: map[uint64]int{}, given: map[uint64][]int{}}
+	w := &estimator{plan: newPlan(g, kept), state: &graphState{}, device: &meter{stands: borrowerOf(g)}, work: map[uint64]float64{}, held: map[uint64]int{}, given: map[uint64][]int{}}
 	w.plan.inputs = nil // the memory of results is none that an input could have
 	w.state.pool.shared = true
 	w.state.lossScale.Store(s.lossScale.Load())
@@ -60,7 +61,7 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 	if err := w.run(); err != nil {
 		return Estimate{}, fmt.Errorf("EstimateRun: %w", err)
 	}
-	e := Estimate{Inputs: inputBytes(g), Results: w.device.bytes + sumBytes(g), Work: w.device.work}
+	e := Estimate{Inputs: inputBytes(g), Results: w.device.bytes + w.device.borrowed + sumBytes(g), Work: w.device.work}
 	for _, r := range s.regions.offered {
 		r.Bytes, r.Work = 0, 0
 		for _, id := range r.calls {
@@ -72,6 +73,19 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 		e.Regions = append(e.Regions, r)
 	}
 	return e, nil
+}
+
+// borrowerOf is the device on which the value of an input is, if its kernels borrow memory.
+func borrowerOf(g *gorgonia.ExprGraph) kernels.Borrower {
+	for _, n := range g.Inputs() {
+		if v, ok := n.Value().(*tensor.Dense); ok && !isEmpty(v) {
+			if b, err := PlaceOf(v); err == nil {
+				d, _ := b.(kernels.Borrower)
+				return d
+			}
+		}
+	}
+	return nil
 }
 
 // inputBytes is the memory of a graph's inputs, each counted once.

@@ -13,6 +13,9 @@ import (
 type meter struct {
 	bytes int
 	work  float64
+
+	stands   kernels.Borrower // the device that it stands for, nil for one that borrows nothing
+	borrowed int              // by a call of that, at most
 }
 
 // workOfByte is how many operations of a product take the time in which a byte is moved: about what
@@ -147,6 +150,9 @@ func (d *meter) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossEnt
 }
 
 func (d *meter) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
+	if d.stands != nil {
+		d.borrowed = max(d.borrowed, d.stands.LinearCrossEntropyBorrows(c, out))
+	}
 	return d.add(productsOf(c, out), c, out)
 }
 
@@ -231,6 +237,9 @@ func (d *meter) LogSoftmaxBackward(y, dy, dx kernels.Tensor) error {
 }
 
 func (d *meter) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	if d.stands != nil {
+		d.borrowed = max(d.borrowed, d.stands.MatMulBorrows(m))
+	}
 	return d.add(m.FLOPs(), m, out)
 }
 

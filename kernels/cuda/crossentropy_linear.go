@@ -24,6 +24,29 @@ func rowsOfChunk(rows, bytesOfRow, limit int) int {
 	return min(rows, parts(parts(rows, chunks), leastChunk)*leastChunk)
 }
 
+// rowsOfLogits are the rows of a chunk.
+func rowsOfLogits(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) int {
+	limit := bytesOfLogits
+	if !out.DWeight.IsSet() {
+		limit /= 8 // no chunk reads and writes the gradient of the weight, so that many cost little
+	}
+	return rowsOfChunk(c.Hidden.Shape[0], c.Weight.Shape[0]*c.Hidden.DType.Size(), limit)
+}
+
+// LinearCrossEntropyBorrows is the memory of a chunk's logits, of a weight in another type, and of
+// its gradient's sums.
+func (d *Device) LinearCrossEntropyBorrows(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) int {
+	rows, size := rowsOfLogits(c, out), c.Hidden.DType.Size()
+	bytes := rows * c.Weight.Shape[0] * size
+	if c.Weight.DType != c.Hidden.DType {
+		bytes += c.Weight.Elements() * size
+	}
+	if w := out.DWeight; w.IsSet() && w.DType != kernels.F32 && rows < c.Hidden.Shape[0] {
+		bytes += w.Elements() * kernels.F32.Size()
+	}
+	return bytes
+}
+
 // linearCrossEntropy is a call of LinearCrossEntropy and the memory that it borrows.
 type linearCrossEntropy struct {
 	*kernels.LinearCrossEntropy
@@ -67,12 +90,7 @@ func (l *linearCrossEntropy) borrow(dtype kernels.DType, shape ...int) (kernels.
 }
 
 func (l *linearCrossEntropy) run() error {
-	n, vocabulary := l.Hidden.Shape[0], l.Weight.Shape[0]
-	limit := bytesOfLogits
-	if !l.out.DWeight.IsSet() {
-		limit /= 8 // no chunk reads and writes the gradient of the weight, so that many cost little
-	}
-	perChunk := rowsOfChunk(n, vocabulary*l.Hidden.DType.Size(), limit)
+	n, vocabulary, perChunk := l.Hidden.Shape[0], l.Weight.Shape[0], rowsOfLogits(l.LinearCrossEntropy, l.out)
 	if err := l.prepare(n, perChunk, vocabulary); err != nil {
 		return err
 	}

@@ -113,6 +113,18 @@ func (d *Device) matMulPacked(m *kernels.MatMul, out kernels.MatMulOutputs) erro
 	return d.MatMul(&wide, out)
 }
 
+// MatMulBorrows is the memory of packed matrices that become floats for a product.
+func (d *Device) MatMulBorrows(m *kernels.MatMul) (bytes int) {
+	if !m.B.DType.IsPacked() || m.A.Shape[len(m.A.Shape)-2] <= mostRows {
+		return 0
+	}
+	bytes = m.B.Elements() * m.A.DType.Size()
+	if gate, ok := m.Epilogue.(kernels.Gate); ok {
+		bytes += gate.BUp.Elements() * m.A.DType.Size()
+	}
+	return bytes
+}
+
 // widening is Widening in src/packed.cu.
 type widening struct {
 	from   packedMatrix

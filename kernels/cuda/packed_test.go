@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"testing"
 	"unsafe"
 
@@ -135,4 +136,54 @@ func TestMatMulPackedGate(t *testing.T) {
 			p.compare(fmt.Sprint("product ", n), allRows(rows), out, exact, plain)
 		}
 	}
+}
+
+// Kernels borrow what they tell.
+func TestBorrowed(t *testing.T) {
+	d := device(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // nothing else comes back meanwhile
+	const rows, depth, columns = 1000, 1024, 8192
+	x, c, both := alloc(t, d, kernels.BF16, rows, depth), alloc(t, d, kernels.BF16, rows, columns), alloc(t, d, kernels.BF16, 2*rows, columns)
+	loss, dx := alloc(t, d, kernels.F32), alloc(t, d, kernels.BF16, rows, depth)
+	targets, err := d.Upload(kernels.Of(make([]int32, rows), rows))
+	if err == nil {
+		err = d.Fill(x, 1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(name string, borrows int, run func() error) {
+		t.Helper()
+		if err := d.Trim(); err != nil {
+			t.Fatal(err)
+		}
+		before := d.Memory()
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+		const small = 1 << 18
+		after := d.Memory()
+		if borrowed := after.Cached - before.Cached; borrowed < borrows || borrowed > borrows+borrows/8+small || after.Live != before.Live {
+			t.Errorf("%s: %d bytes were borrowed, %d are told; %d are in use, before %d", name, borrowed, borrows, after.Live, before.Live)
+		}
+	}
+	for _, weights := range packedTypes {
+		gate, _ := packedMatrix(t, d, weights, columns, depth, 1)
+		up, _ := packedMatrix(t, d, weights, columns, depth, 2)
+		product := &kernels.MatMul{A: x, B: gate.Permute(1, 0)}
+		few := &kernels.MatMul{A: x.Slice(0, 0, 4), B: gate.Permute(1, 0)}
+		gated := &kernels.MatMul{A: x, B: gate.Permute(1, 0), Epilogue: kernels.Gate{BUp: up.Permute(1, 0), Pre: both.Slice(0, 0, rows), Up: both.Slice(0, rows, 2*rows)}}
+		for name, m := range map[string]*kernels.MatMul{"product": product, "few rows": few, "gated product": gated} {
+			check(fmt.Sprint(weights, " ", name), d.MatMulBorrows(m), func() error {
+				return d.MatMul(m, kernels.MatMulOutputs{C: c.Slice(0, 0, m.A.Shape[0])})
+			})
+		}
+	}
+	head := alloc(t, d, kernels.BF16, 32768, depth)
+	if err := d.Fill(head, 0); err != nil {
+		t.Fatal(err)
+	}
+	problem := &kernels.LinearCrossEntropy{Hidden: x, Weight: head, Targets: targets}
+	out := kernels.LinearCrossEntropyOutputs{Loss: loss, DHidden: dx}
+	check("loss", d.LinearCrossEntropyBorrows(problem, out), func() error { return d.LinearCrossEntropy(problem, out) })
 }

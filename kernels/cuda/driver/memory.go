@@ -39,7 +39,7 @@ func (g *GPU) Alloc(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
 	if dtype.Size() == 0 {
 		return kernels.Tensor{}, fmt.Errorf("%s: cannot allocate a tensor of %v", g.Name(), dtype)
 	}
-	b, err := g.memory.get(t.Elements()*dtype.Size(), g.recorder.current.Load())
+	b, err := g.memory.getClass(tensorClass(t.Elements()*dtype.Size()), g.recorder.current.Load())
 	if err != nil {
 		return kernels.Tensor{}, fmt.Errorf("%s: a %v tensor of shape %v: %w", g.Name(), dtype, shape, err)
 	}
@@ -175,13 +175,25 @@ func (a *allocator) ownerAt(at Address) *Owner {
 
 // sizeClass rounds a size up, to at most an eighth more, so that sizes that differ little share
 // blocks.
-func sizeClass(bytes int) int {
-	const smallest = 512
-	if bytes <= smallest {
-		return smallest
+func sizeClass(bytes int) int { return roundUp(bytes, 8) }
+
+// tensorClass is that of a tensor, which may be a weight and last: at most a 128th more if it is
+// large.
+func tensorClass(bytes int) int {
+	if bytes <= slabBytes {
+		return sizeClass(bytes)
 	}
-	step := max(smallest, 1<<(bits.Len(uint(bytes-1))-4))
-	return (bytes + step - 1) / step * step
+	return roundUp(bytes, 128)
+}
+
+// roundUp rounds a size up by at most a part of it, a power of two.
+func roundUp(bytes, part int) int {
+	const smallest = 512
+	step := smallest
+	if bytes > smallest {
+		step = max(smallest, 1<<(bits.Len(uint(bytes-1))-1)/part)
+	}
+	return max(1, (bytes+step-1)/step) * step
 }
 
 // Lasting finds a block whose contents recorded work finds as they are left now.
@@ -190,7 +202,11 @@ func (g *GPU) Lasting(bytes int) (*Block, error) { return g.memory.get(bytes, ni
 // get finds a block of at least so many bytes, for a recording unless that is nil. The caller frees
 // it, or makes it owned.
 func (a *allocator) get(bytes int, r *recorder) (*Block, error) {
-	size := sizeClass(bytes)
+	return a.getClass(sizeClass(bytes), r)
+}
+
+// getClass is get of a block's size.
+func (a *allocator) getClass(size int, r *recorder) (*Block, error) {
 	a.Lock()
 	defer a.Unlock()
 	b := a.take(size, r)

@@ -3,6 +3,7 @@
 package driver
 
 import (
+	"math/rand/v2"
 	"runtime"
 	"testing"
 	"time"
@@ -42,6 +43,19 @@ func TestOwnerAt(t *testing.T) {
 		t.Fatalf("%d bytes were freed, it needs to be %d", freed, 2*size)
 	}
 	check(owners)
+}
+
+// Blocks are as large as what lies in them, and a large tensor's at most a 128th larger.
+func TestSizesOfBlocks(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 10_000 {
+		bytes := 1 + r.IntN(1<<(1+r.IntN(34)))
+		for _, c := range []struct{ size, most int }{{sizeClass(bytes), bytes/8 + 512}, {tensorClass(bytes), max(bytes, slabBytes)/128 + 512}} {
+			if over := c.size - bytes; over < 0 || c.size%512 != 0 || over > c.most && bytes > slabBytes {
+				t.Fatalf("%d bytes have a block of %d", bytes, c.size)
+			}
+		}
+	}
 }
 
 func (a *allocator) cachedBytes() int {
