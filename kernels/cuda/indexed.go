@@ -37,7 +37,7 @@ func (d *Device) describeIndexed(kernel string, written, ids, x kernels.Tensor, 
 	return &indexedArguments{lines: l, x: read(x), n: int32(n), k: int32(k)}, nil
 }
 
-// TopK finds the largest elements of each row, one after the other.
+// TopK finds the largest elements of each row.
 func (d *Device) TopK(x, values, ids kernels.Tensor) error {
 	const kernel = "top-k"
 	if err := d.checked(kernel, kernels.CheckTopK(x, values, ids), x.DType); err != nil {
@@ -56,7 +56,24 @@ func (d *Device) TopK(x, values, ids kernels.Tensor) error {
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	return d.indexed(kernel, "top_k", x.DType, blocks, g, x, values, ids)
+	return d.indexed(kernel, g.topK(), x.DType, blocks, g, x, values, ids)
+}
+
+// topK is the kernel for the largest elements: one that goes through rows once, where rows have a
+// warp, and k is not too large for it.
+func (g *indexedArguments) topK() string {
+	const warp, mostOnce = 32, 64
+	entry := "top_k_once"
+	switch {
+	case g.group != warp || g.k > mostOnce:
+		return "top_k"
+	case g.k == 1:
+		entry = "top_one"
+	}
+	if g.aligned == 0 {
+		entry += "_any"
+	}
+	return entry
 }
 
 // share gives each of a tensor's rows some threads: as many as have something to load at once, up

@@ -13,38 +13,65 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// The largest elements of short rows and long ones, with equal elements and NaN among them.
+// The largest elements of short rows and long ones: drawn, with equal elements and NaN among them,
+// all equal, in order, and so many of them in what a few lanes have that no warp keeps them all.
 func TestTopK(t *testing.T) {
-	for _, dtype := range halfAndFull {
-		for n, shape := range [][]int{{5, 1}, {7, 3}, {33, 8}, {3, 4, 64}, {9, 130}, {70, 513}, {2, 20001}} {
-			r := newRowwiseTest(t, "%v %v", dtype, shape)
-			length := shape[len(shape)-1]
-			list := make([]float64, r.normals(dtype, 0, shape...).Elements())
-			for i := range list {
-				if list[i] = math.Round(3 * r.random.NormFloat64()); r.random.IntN(60) == 0 {
-					list[i] = math.NaN()
-				}
+	type row struct {
+		name string
+		at   func(r *rowwiseTest, i int) float64
+	}
+	rows := []row{
+		{"drawn", func(r *rowwiseTest, i int) float64 {
+			if r.random.IntN(60) == 0 {
+				return math.NaN()
 			}
-			x := tensorOf(t, dtype, list, shape...)
-			host := kernels.Of(list, shape...)
-			for _, k := range []int{1, 2, 8, 50} {
-				if k > length {
-					continue
+			return math.Round(3 * r.random.NormFloat64())
+		}},
+		{"numbers", func(r *rowwiseTest, i int) float64 { return r.random.NormFloat64() }},
+		{"equal", func(*rowwiseTest, int) float64 { return math.Copysign(0, -1) }},
+		{"infinite", func(r *rowwiseTest, i int) float64 { return math.Inf(1 - 2*min(1, r.random.IntN(9))) }},
+		{"ascending", func(_ *rowwiseTest, i int) float64 { return float64(i / 8) }},
+		{"in few lanes", func(r *rowwiseTest, i int) float64 {
+			if i%256 < 160 {
+				return 100 + math.Round(9*r.random.NormFloat64())
+			}
+			return r.random.NormFloat64()
+		}},
+	}
+	shapes := [][]int{{5, 1}, {7, 3}, {33, 8}, {3, 4, 64}, {9, 130}, {9, 768}, {70, 513}, {17, 1024}, {3, 5000}, {2, 5003}, {2, 20001}}
+	for _, dtype := range halfAndFull {
+		for n, shape := range shapes {
+			for i, row := range rows {
+				if slices.Max(shape) > 10000 && i > 0 {
+					continue // sorting them takes long
 				}
-				of := append(slices.Clone(shape[:len(shape)-1]), k)
-				ids, _ := r.indices([]kernels.DType{kernels.I32, kernels.I64}[n%2], func() int { return -1 }, of...)
-				values := r.empty(dtype, 1, of...)
-				r.must(r.d.TopK(x, values.Tensor, ids))
-				want, wantIDs := reference.TopK[float64](host, k)
-				if got := r.values(values); !slices.EqualFunc(got, want, func(a, b float64) bool { return a == b || a != a && b != b }) {
-					t.Fatalf("%v %v k=%d: values are %v, want %v", dtype, shape, k, got, want)
+				r := newRowwiseTest(t, "%v %v %s", dtype, shape, row.name)
+				length := shape[len(shape)-1]
+				list := make([]float64, r.normals(dtype, 0, shape...).Elements())
+				for i := range list {
+					list[i] = float64(rounded(dtype)(float32(row.at(r, i%length))))
 				}
-				read := hostTensor(ids.DType, of...)
-				r.must(errors.Join(r.d.Copy(read, ids), r.d.Synchronize()))
-				read.Shape, read.Strides = []int{len(wantIDs)}, []int{1}
-				for i, id := range wantIDs {
-					if got := int(kernels.HostElement(read, i)); got != id {
-						t.Fatalf("%v %v k=%d: index %d is %d, want %d", dtype, shape, k, i, got, id)
+				x := tensorOf(t, dtype, list, shape...)
+				host := kernels.Of(list, shape...)
+				for _, k := range []int{1, 2, 8, 32, 33, 50, 64, 65} {
+					if k > length {
+						continue
+					}
+					of := append(slices.Clone(shape[:len(shape)-1]), k)
+					ids, _ := r.indices([]kernels.DType{kernels.I32, kernels.I64}[n%2], func() int { return -1 }, of...)
+					values := r.empty(dtype, 1, of...)
+					r.must(r.d.TopK(x, values.Tensor, ids))
+					want, wantIDs := reference.TopK[float64](host, k)
+					if got := r.values(values); !slices.EqualFunc(got, want, func(a, b float64) bool { return a == b || a != a && b != b }) {
+						t.Fatalf("%v %v %s k=%d: values are %v, want %v", dtype, shape, row.name, k, got, want)
+					}
+					read := hostTensor(ids.DType, of...)
+					r.must(errors.Join(r.d.Copy(read, ids), r.d.Synchronize()))
+					read.Shape, read.Strides = []int{len(wantIDs)}, []int{1}
+					for i, id := range wantIDs {
+						if got := int(kernels.HostElement(read, i)); got != id {
+							t.Fatalf("%v %v %s k=%d: index %d is %d, want %d", dtype, shape, row.name, k, i, got, id)
+						}
 					}
 				}
 			}

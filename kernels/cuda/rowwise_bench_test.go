@@ -4,6 +4,7 @@ package cuda_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -29,6 +30,13 @@ func BenchmarkRowwise(b *testing.B) {
 	half := func(shape ...int) kernels.Tensor { return made(kernels.BF16, 0.5, shape...) }
 	wide := func(shape ...int) kernels.Tensor { return made(kernels.F32, 0.5, shape...) }
 	x, y, z := half(tokens, features), half(tokens, features), half(tokens, features)
+	drawn, random := make([]float32, tokens*features), rand.New(rand.NewPCG(1, 2))
+	for i := range drawn {
+		drawn[i] = float32(random.NormFloat64())
+	}
+	if err := d.Copy(x, kernels.Of(drawn, tokens, features)); err != nil {
+		b.Fatal(err)
+	}
 	u, v, w := half(tokens, hidden), half(tokens, hidden), half(tokens, hidden)
 	gate, up := half(tokens, hidden), half(tokens, hidden)
 	single, narrow := wide(tokens, hidden), half(tokens, hidden)
@@ -54,6 +62,11 @@ func BenchmarkRowwise(b *testing.B) {
 	sum, longSum := half(tokens, features), half(8192, 4096)
 	addNorm, addRMS := &kernels.Norm{X: x, Other: z, Gamma: gamma, Beta: beta}, &kernels.Norm{RMS: true, X: long, Other: longGrad, Gamma: gammaLong}
 	top, topIDs := half(tokens, 8), made(kernels.I64, 3, tokens, 8)
+	top50, top50IDs := half(tokens, 50), made(kernels.I64, 3, tokens, 50)
+	read := half(tokens, features) // drawn, and nothing writes it
+	if err := d.Copy(read, x); err != nil {
+		b.Fatal(err)
+	}
 	embedding := &kernels.Embedding{Table: table, IDs: ids}
 	entropy := &kernels.CrossEntropy{Logits: logits, Targets: targets}
 	const small, large, longs, bits = tokens * features * 2, tokens * hidden * 2, 8192 * 4096 * 2, 8192 * vocabulary * 2
@@ -75,10 +88,11 @@ func BenchmarkRowwise(b *testing.B) {
 		{"add-scalar-3072", 2 * large, func() error { return d.AddScalar(1, u, v) }},
 		{"div-3072", 3 * large, func() error { return d.Div(u, v, w) }},
 		{"div-backward-3072", 5 * large, func() error { return d.DivBackward(u, v, w, gate, up) }},
-		{"softmax-768", 2 * small, func() error { return d.SoftmaxForward(x, y) }},
+		{"softmax-768", 2 * small, func() error { return d.SoftmaxForward(read, y) }},
 		{"softmax-backward-768", 3 * small, func() error { return d.SoftmaxBackward(x, y, z) }},
-		{"top-1-of-768", small, func() error { return d.TopK(x, top.Slice(1, 0, 1), topIDs.Slice(1, 0, 1)) }},
-		{"top-8-of-768", small, func() error { return d.TopK(x, top, topIDs) }},
+		{"top-1-of-768", small, func() error { return d.TopK(read, top.Slice(1, 0, 1), topIDs.Slice(1, 0, 1)) }},
+		{"top-8-of-768", small, func() error { return d.TopK(read, top, topIDs) }},
+		{"top-50-of-768", small, func() error { return d.TopK(read, top50, top50IDs) }},
 		{"gather-8-of-768", tokens * 8 * (2 + 2 + 8), func() error { return d.Gather(x, topIDs, top) }},
 		{"scatter-1-to-768", small, func() error { return d.Scatter(top.Slice(1, 0, 1), topIDs.Slice(1, 0, 1), x) }},
 		{"scatter-8-to-768", small, func() error { return d.Scatter(top, topIDs, x) }},

@@ -29,16 +29,20 @@ func (d *Device) SoftmaxBackward(y, dy, dx kernels.Tensor) error {
 
 // softmax gives each row a block, or a warp where its registers hold the row.
 func (d *Device) softmax(kernel, entry string, g *softmaxArguments, tensors ...kernels.Tensor) (err error) {
-	const lanes, perLane = 32, 32
-	if tensors[0].Shape[len(tensors[0].Shape)-1] > lanes*perLane {
+	const lanes, short, long = 32, 24 * 32, 32 * 32
+	length := tensors[0].Shape[len(tensors[0].Shape)-1]
+	if length > long {
 		return d.probabilities(kernel, "softmax", entry, g, tensors...)
 	}
 	if g.lines, err = linesOf(tensors...); err != nil || g.lines.count == 0 {
 		return d.failed(kernel, err)
 	}
+	if entry += "_warp"; g.dy != 0 && length <= short && g.lines.aligned != 0 {
+		entry += "_short" // fewer registers, and so more warps
+	}
 	suffix := entrySuffixes[tensors[0].DType]
 	blocks := (g.lines.count*lanes + elementwiseThreads - 1) / elementwiseThreads
-	err = d.launch(shapeOf("softmax"+suffix, entry+"_warp"+suffix, [3]int{int(blocks), 1, 1}, elementwiseThreads, 0), nil, unsafe.Pointer(g))
+	err = d.launch(shapeOf("softmax"+suffix, entry+suffix, [3]int{int(blocks), 1, 1}, elementwiseThreads, 0), nil, unsafe.Pointer(g))
 	for _, t := range tensors {
 		runtime.KeepAlive(t.Owner)
 	}

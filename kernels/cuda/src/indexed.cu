@@ -48,15 +48,21 @@ __device__ __forceinline__ Found first(Found f, int group) {
   return f;
 }
 
-// topK finds one element a round: the first behind that of the round before. A thread loads n
-// elements at once.
-template <class T, int n> __device__ __forceinline__ void topK(const IndexedArguments& a) {
+// write sets element j of a row's results to element `index` of x.
+template <class T> __device__ __forceinline__ void write(const IndexedArguments& a, int64_t row, int j, const T* x, int index) {
+  ((T*)a.y)[a.lines.at(0, row) + j] = x[index];
+  const int64_t id = a.lines.at(1, row) + j;
+  if (a.ids.wide) ((int64_t*)a.ids.data)[id] = index;
+  else ((int32_t*)a.ids.data)[id] = index;
+}
+
+// topKInRounds finds one element a round: the first behind that of the round before. A thread loads
+// n elements at once.
+template <class T, int n> __device__ __noinline__ void topKInRounds(const IndexedArguments& a) {
   const int lane = threadIdx.x % a.group;
   const int64_t own = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / a.group;
   const int64_t row = own < a.lines.count ? own : a.lines.count - 1;  // a warp's threads stay together
   const T* x = (const T*)a.x + a.lines.at(2, row);
-  T* values = (T*)a.y + a.lines.at(0, row);
-  const int64_t ids = a.lines.at(1, row);
   Found last = {INT32_MAX, -1};
   for (int j = 0; j < a.k; j++) {
     Found best = {INT32_MIN, INT32_MAX};
@@ -71,12 +77,239 @@ template <class T, int n> __device__ __forceinline__ void topK(const IndexedArgu
       }
     }
     last = first(best, a.group);
-    if (lane == 0 && own == row) {
-      values[j] = x[last.index];
-      if (a.ids.wide) ((int64_t*)a.ids.data)[ids + j] = last.index;
-      else ((int32_t*)a.ids.data)[ids + j] = last.index;
+    if (lane == 0 && own == row) write(a, row, j, x, last.index);
+  }
+}
+
+// topKOnce takes up to mostOnce elements, and has room for some of a row's that may be among them.
+constexpr int mostOnce = 64, room = 256, rowsOfBlock = 8;
+
+__device__ __forceinline__ float greater(float a, float b) {  // NaN if one is
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+  return most;
+}
+
+// Greatest is the greatest of some elements with even numbers, and of some with odd ones.
+template <class T, int n> struct Greatest {
+  float even = -INFINITY, odd = -INFINITY;
+
+  __device__ __forceinline__ void take(const Piece<T, n>& p, int first) {
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+      float& most = (first + i) % 2 ? odd : even;
+      most = greater(most, asFloat(p.x[i]));
     }
   }
+  __device__ __forceinline__ int32_t keyOfEven() const { return keyOf(even); }
+  __device__ __forceinline__ int32_t keyOfOdd() const { return keyOf(odd); }
+  __device__ __forceinline__ int32_t key() const { return keyOf(greater(even, odd)); }
+};
+
+__device__ __forceinline__ uint32_t greater(uint32_t a, uint32_t b, __nv_bfloat16) {
+  uint32_t most;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+}
+
+__device__ __forceinline__ uint32_t greater(uint32_t a, uint32_t b, __half) {
+  uint32_t most;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+}
+
+// Of elements of 16 bits, two are compared at once.
+template <class T> struct Greatest<T, 8> {
+  uint32_t most = std::is_same<T, __half>::value ? 0xfc00fc00 : 0xff80ff80;  // -infinity, twice
+
+  __device__ __forceinline__ void take(const Piece<T, 8>& p, int) {
+    const uint32_t* pairs = (const uint32_t*)&p;
+#pragma unroll
+    for (int i = 0; i < 4; i++) most = greater(most, pairs[i], T());
+  }
+  __device__ __forceinline__ float at(int i) const { return asFloat(((const T*)&most)[i]); }
+  __device__ __forceinline__ int32_t keyOfEven() const { return keyOf(at(0)); }
+  __device__ __forceinline__ int32_t keyOfOdd() const { return keyOf(at(1)); }
+  __device__ __forceinline__ int32_t key() const { return keyOf(greater(at(0), at(1))); }
+};
+
+// Part is up to `size` neighbouring elements of a row in the registers of a warp, of which a lane has
+// n side by side. Bit b of a mask is element b of a lane's.
+template <class T, int n> struct Part {
+  static constexpr int pieces = n == 1 ? 8 : 32 / n, size = pieces * 32 * n;
+  Piece<T, n> x[pieces];
+  int first, length;  // of the part
+
+  __device__ __forceinline__ Part(const T* row, int first, int length) : first(first), length(length) {
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+      if (has(p)) x[p] = *(const Piece<T, n>*)(row + first + at(p));
+    }
+  }
+
+  __device__ __forceinline__ int at(int piece) const { return (piece * 32 + (int)threadIdx.x % 32) * n; }
+  __device__ __forceinline__ bool has(int piece) const { return at(piece) < length; }
+  __device__ __forceinline__ int index(int bit) const { return first + at(bit / n) + bit % n; }
+
+  __device__ __forceinline__ Greatest<T, n> greatest() const {
+    Greatest<T, n> most;
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+      if (has(p)) most.take(x[p], p * n);
+    }
+    return most;
+  }
+
+  template <class Test> __device__ __forceinline__ uint32_t mask(Test test) const {
+    uint32_t mask = 0;
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+      if (!has(p)) continue;
+#pragma unroll
+      for (int i = 0; i < n; i++) mask |= test(asFloat(x[p].x[i])) ? 1u << (p * n + i) : 0;
+    }
+    return mask;
+  }
+};
+
+// sorted puts keys of a warp into order, the greatest in lane 0.
+__device__ __forceinline__ int32_t sorted(int32_t key) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int size = 2; size <= 32; size *= 2) {
+#pragma unroll
+    for (int other = size / 2; other > 0; other /= 2) {
+      const int32_t theirs = __shfl_xor_sync(~0u, key, other);
+      key = ((lane & other) == 0) == ((lane & size) == 0) ? max(key, theirs) : min(key, theirs);
+    }
+  }
+  return key;
+}
+
+// Least is a number that at least k elements of a part are not below, if it has as many. Elements
+// that are below it are none of the k largest.
+struct Least {
+  float x;
+
+  __device__ __forceinline__ Least(int32_t key) : x(key == INT32_MAX ? NAN : __int_as_float(key ^ (key >> 31 & INT32_MAX))) {}
+
+  // notBelow is which elements are not below it, and above which are above.
+  template <class T, int n> __device__ __forceinline__ uint32_t notBelow(const Part<T, n>& part) const {
+    if (x != x) return part.mask([](float y) { return y != y; });
+    return part.mask([&](float y) { return !(y < x); });
+  }
+  template <class T, int n> __device__ __forceinline__ uint32_t above(const Part<T, n>& part) const {
+    if (x != x) return 0;
+    return part.mask([&](float y) { return !(y <= x); });
+  }
+};
+
+// leastOf takes the greatest of each lane, of which the k-th is such a number; or, for more elements
+// than a warp has lanes, two of each.
+template <class T, int n> __device__ __forceinline__ Least leastOf(const Part<T, n>& part, int k) {
+  const Greatest<T, n> most = part.greatest();
+  if (k <= 32) return Least(__shfl_sync(~0u, sorted(most.key()), k - 1));
+  return Least(__shfl_sync(~0u, sorted(min(most.keyOfEven(), most.keyOfOdd())), (k - 1) / 2));
+}
+
+// push notes the indices of elements that masks name behind count others, in whatever order.
+template <class T, int n> __device__ __forceinline__ int push(const Part<T, n>& part, uint32_t mask, Found* list, int count) {
+  const unsigned before = (1u << threadIdx.x % 32) - 1;
+  for (unsigned some; (some = __ballot_sync(~0u, mask != 0)) != 0; count += __popc(some), mask &= mask - 1) {
+    if (mask != 0) list[count + __popc(some & before)].index = part.index(__ffs(mask) - 1);
+  }
+  return count;
+}
+
+// pushFirst notes the lowest indices, up to a number of them.
+template <class T, int n> __device__ __forceinline__ int pushFirst(const Part<T, n>& part, uint32_t mask, Found* list, int count, int wanted) {
+  const int lane = threadIdx.x % 32;
+  for (int p = 0; p < part.pieces && wanted > 0; p++) {
+    uint32_t mine = mask >> p * n & ((1u << n) - 1);
+    int behind = __popc(mine);  // mine and those of the lanes before
+#pragma unroll
+    for (int other = 1; other < 32; other *= 2) {
+      const int theirs = __shfl_up_sync(~0u, behind, other);
+      if (lane >= other) behind += theirs;
+    }
+    for (int place = behind - __popc(mine); mine != 0 && place < wanted; place++, mine &= mine - 1) {
+      list[count + place].index = part.index(p * n + __ffs(mine) - 1);
+    }
+    const int all = min(wanted, __shfl_sync(~0u, behind, 31));
+    count += all, wanted -= all;
+  }
+  return count;
+}
+
+// topOne gives a row a warp, which goes through it once.
+template <class T, int n> __device__ __forceinline__ void topOne(const IndexedArguments& a) {
+  const int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32;
+  if (row >= a.lines.count) return;
+  const T* x = (const T*)a.x + a.lines.at(2, row);
+  const int lane = threadIdx.x % 32;
+  Found best = {INT32_MIN, 0};
+  for (int first = 0; first < a.n; first += Part<T, n>::size) {
+    const Part<T, n> part(x, first, min(Part<T, n>::size, a.n - first));
+    const int32_t own = part.greatest().key(), key = __reduce_max_sync(~0u, own);
+    if (key <= best.key) continue;
+    best.key = key;
+    const unsigned lanes = __ballot_sync(~0u, own == key);
+    if (lanes & (lanes - 1)) {
+      const uint32_t mask = Least(key).notBelow(part);
+      best.index = (int)__reduce_min_sync(~0u, mask != 0 ? part.index(__ffs(mask) - 1) : INT32_MAX);
+      continue;
+    }
+    // One lane has it: the others look at that lane's elements with it, each at one.
+    const auto at = [&](int bit) { return (bit / n * 32 + __ffs(lanes) - 1) * n + bit % n; };
+    const bool here = lane < part.pieces * n && at(lane) < part.length && keyOf(asFloat(x[first + at(lane)])) == key;
+    best.index = first + at(__ffs(__ballot_sync(~0u, here)) - 1);
+  }
+  if (lane == 0) write(a, row, 0, x, best.index);
+}
+
+// topKOnce gives a row a warp, which goes through it once. Of each part it notes the elements that
+// can be among the k largest, which mostly are not many more than k. The place of one is the number
+// of those that come before it. Where there is no room, the row takes as many rounds as k.
+template <class T, int n> __device__ __forceinline__ void topKOnce(const IndexedArguments& a) {
+  const int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32;
+  if (row >= a.lines.count) return;
+  __shared__ Found shared[rowsOfBlock][room + mostOnce];
+  Found *list = shared[threadIdx.x / 32], *best = list + room;
+  const int lane = threadIdx.x % 32;
+  const T* x = (const T*)a.x + a.lines.at(2, row);
+  int have = 0;  // of the best
+  for (int first = 0; first < a.n; first += Part<T, n>::size) {
+    const Part<T, n> part(x, first, min(Part<T, n>::size, a.n - first));
+    const Least least = leastOf(part, a.k);
+    uint32_t mask = least.notBelow(part);
+    if (have == a.k) {
+      const int32_t last = best[a.k - 1].key;
+      mask &= part.mask([&](float y) { return keyOf(y) > last; });
+    }
+    for (int j = lane; j < have; j += 32) list[j] = best[j];
+    if (have + (int)__reduce_add_sync(~0u, __popc(mask)) <= room) {
+      have = push(part, mask, list, have);
+    } else {
+      const uint32_t more = mask & least.above(part);
+      const int many = __reduce_add_sync(~0u, __popc(more));
+      if (have + max(a.k, many) > room) return topKInRounds<T, n>(a);
+      have = push(part, more, list, have);
+      have = pushFirst(part, mask & ~more, list, have, a.k - many);
+    }
+    __syncwarp();
+    for (int i = lane; i < have; i += 32) list[i].key = keyOf(asFloat(x[list[i].index]));
+    __syncwarp();
+    for (int i = lane; i < have; i += 32) {
+      const Found f = list[i];
+      int place = 0;
+#pragma unroll 4
+      for (int other = 0; other < have; other++) place += list[other].before(f);
+      if (place < a.k) best[place] = f;
+    }
+    __syncwarp();
+    have = min(have, a.k);
+  }
+  for (int j = lane; j < a.k; j += 32) write(a, row, j, x, best[j].index);
 }
 
 template <class T> __device__ __forceinline__ void gather(const IndexedArguments& a) {
@@ -164,7 +397,19 @@ template <class T> __device__ __forceinline__ void scatter(const IndexedArgument
 
 #define INDEXED(name, T)                                                                                             \
   extern "C" __global__ void __launch_bounds__(256) top_k_##name(const __grid_constant__ IndexedArguments a) {      \
-    a.aligned ? topK<T, perAccess<T>>(a) : topK<T, 1>(a);                                                            \
+    a.aligned ? topKInRounds<T, perAccess<T>>(a) : topKInRounds<T, 1>(a);                                            \
+  }                                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(256, 4) top_one_##name(const __grid_constant__ IndexedArguments a) {     \
+    topOne<T, perAccess<T>>(a);                                                                                      \
+  }                                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(256, 4) top_one_any_##name(const __grid_constant__ IndexedArguments a) { \
+    topOne<T, 1>(a);                                                                                                 \
+  }                                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(256, 4) top_k_once_##name(const __grid_constant__ IndexedArguments a) { \
+    topKOnce<T, perAccess<T>>(a);                                                                                    \
+  }                                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(256, 4) top_k_once_any_##name(const __grid_constant__ IndexedArguments a) { \
+    topKOnce<T, 1>(a);                                                                                               \
   }                                                                                                                  \
   extern "C" __global__ void __launch_bounds__(256) gather_##name(const __grid_constant__ IndexedArguments a) { gather<T>(a); } \
   extern "C" __global__ void __launch_bounds__(256) scatter_few_##name(const __grid_constant__ IndexedArguments a) { \

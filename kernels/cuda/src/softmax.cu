@@ -26,20 +26,27 @@ template <class T> __device__ __forceinline__ void backward(const SoftmaxArgumen
       [](const T* y, const T* dy, int at, float sum) { return asFloat(y[at]) * (asFloat(dy[at]) - sum); });
 }
 
-// perLane is how many elements of a row a lane keeps in registers.
-constexpr int perLane = 32;
+// exponential is e^x. Where it is below the smallest normal number it is 0.
+__device__ __forceinline__ float exponential(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+  return y;
+}
 
-// Row is a row in the registers of a warp, n elements of which are moved at once.
-template <class T, int n> struct Row {
+// Row is a row in the registers of a warp, perLane elements of it in those of a lane. n elements are
+// moved at once.
+template <class T, int n, int perLane> struct Row {
   float x[perLane / n][n];
+  int length;
 
-  // from loads a row of a length. What is behind it is `otherwise`.
-  __device__ __forceinline__ void from(const T* row, int length, float otherwise) {
+  __device__ __forceinline__ int at(int piece) const { return (piece * 32 + threadIdx.x % 32) * n; }
+
+  // Row loads a row. What is behind it is `otherwise`, as far as a lane has some of it.
+  __device__ __forceinline__ Row(const T* row, int length, float otherwise) : length(length) {
 #pragma unroll
     for (int p = 0; p < perLane / n; p++) {
-      const int at = (p * 32 + threadIdx.x % 32) * n;
-      if (at < length) {
-        load<n>(row + at, x[p]);
+      if (at(p) < length) {
+        load<n>(row + at(p), x[p]);
         continue;
       }
 #pragma unroll
@@ -47,56 +54,47 @@ template <class T, int n> struct Row {
     }
   }
 
-  __device__ __forceinline__ void to(T* row, int length) const {
+  // each calls a function with the numbers of the elements.
+  template <class Do> __device__ __forceinline__ void each(Do each) const {
 #pragma unroll
     for (int p = 0; p < perLane / n; p++) {
-      const int at = (p * 32 + threadIdx.x % 32) * n;
-      if (at < length) store<n>(row + at, x[p]);
+      if (p * 32 * n >= length) break;
+#pragma unroll
+      for (int i = 0; i < n; i++) each(p, i);
     }
+  }
+
+  __device__ __forceinline__ void to(T* row) const {
+#pragma unroll
+    for (int p = 0; p < perLane / n; p++)
+      if (at(p) < length) store<n>(row + at(p), x[p]);
   }
 };
 
-template <class T, int n> __device__ __forceinline__ void forwardInRegisters(const SoftmaxArguments& a) {
+template <class T, int n, int perLane> __device__ __forceinline__ void forwardInRegisters(const SoftmaxArguments& a) {
   const int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32;
   if (row >= a.lines.count) return;
-  Row<T, n> r;
-  r.from((const T*)a.x + a.lines.at(0, row), a.lines.length, -INFINITY);
+  Row<T, n, perLane> r((const T*)a.x + a.lines.at(0, row), a.lines.length, -INFINITY);
   float most = -INFINITY, sum = 0;
-#pragma unroll
-  for (int p = 0; p < perLane / n; p++)
-#pragma unroll
-    for (int i = 0; i < n; i++) most = fmaxf(most, r.x[p][i]);
+  r.each([&](int p, int i) { most = fmaxf(most, r.x[p][i]); });
 #pragma unroll
   for (int other = 16; other > 0; other /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, other));
-#pragma unroll
-  for (int p = 0; p < perLane / n; p++)
-#pragma unroll
-    for (int i = 0; i < n; i++) sum += r.x[p][i] = __expf(r.x[p][i] - most);
+  r.each([&](int p, int i) { sum += r.x[p][i] = exponential(r.x[p][i] - most); });
   const float factor = 1 / sumOfWarp(sum);
-#pragma unroll
-  for (int p = 0; p < perLane / n; p++)
-#pragma unroll
-    for (int i = 0; i < n; i++) r.x[p][i] *= factor;
-  r.to((T*)a.y + a.lines.at(1, row), a.lines.length);
+  r.each([&](int p, int i) { r.x[p][i] *= factor; });
+  r.to((T*)a.y + a.lines.at(1, row));
 }
 
-template <class T, int n> __device__ __forceinline__ void backwardInRegisters(const SoftmaxArguments& a) {
+template <class T, int n, int perLane> __device__ __forceinline__ void backwardInRegisters(const SoftmaxArguments& a) {
   const int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32;
   if (row >= a.lines.count) return;
-  Row<T, n> y, dy;
-  y.from((const T*)a.x + a.lines.at(0, row), a.lines.length, 0);
-  dy.from((const T*)a.dy + a.lines.at(1, row), a.lines.length, 0);
+  Row<T, n, perLane> y((const T*)a.x + a.lines.at(0, row), a.lines.length, 0);
+  const Row<T, n, perLane> dy((const T*)a.dy + a.lines.at(1, row), a.lines.length, 0);
   float sum = 0;
-#pragma unroll
-  for (int p = 0; p < perLane / n; p++)
-#pragma unroll
-    for (int i = 0; i < n; i++) sum += y.x[p][i] * dy.x[p][i];
+  y.each([&](int p, int i) { sum += y.x[p][i] * dy.x[p][i]; });
   sum = sumOfWarp(sum);
-#pragma unroll
-  for (int p = 0; p < perLane / n; p++)
-#pragma unroll
-    for (int i = 0; i < n; i++) y.x[p][i] *= dy.x[p][i] - sum;
-  y.to((T*)a.y + a.lines.at(2, row), a.lines.length);
+  y.each([&](int p, int i) { y.x[p][i] *= dy.x[p][i] - sum; });
+  y.to((T*)a.y + a.lines.at(2, row));
 }
 
 #define SOFTMAX(name, T)                                                                                            \
@@ -106,10 +104,13 @@ template <class T, int n> __device__ __forceinline__ void backwardInRegisters(co
   extern "C" __global__ void __launch_bounds__(512) softmax_backward_##name(const __grid_constant__ SoftmaxArguments a) { \
     backward<T>(a);                                                                                                 \
   }                                                                                                                 \
+  extern "C" __global__ void __launch_bounds__(256) softmax_backward_warp_short_##name(const __grid_constant__ SoftmaxArguments a) { \
+    backwardInRegisters<T, perAccess<T>, 24>(a);                                                                    \
+  }                                                                                                                 \
   extern "C" __global__ void __launch_bounds__(256) softmax_forward_warp_##name(const __grid_constant__ SoftmaxArguments a) { \
-    a.lines.aligned ? forwardInRegisters<T, perAccess<T>>(a) : forwardInRegisters<T, 1>(a);                         \
+    a.lines.aligned ? forwardInRegisters<T, perAccess<T>, 32>(a) : forwardInRegisters<T, 1, 32>(a);                 \
   }                                                                                                                 \
   extern "C" __global__ void __launch_bounds__(256) softmax_backward_warp_##name(const __grid_constant__ SoftmaxArguments a) { \
-    a.lines.aligned ? backwardInRegisters<T, perAccess<T>>(a) : backwardInRegisters<T, 1>(a);                       \
+    a.lines.aligned ? backwardInRegisters<T, perAccess<T>, 32>(a) : backwardInRegisters<T, 1, 32>(a);               \
   }
 FOR_EACH_ELEMENT(SOFTMAX)
