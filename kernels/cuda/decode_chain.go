@@ -456,6 +456,20 @@ func (b *chainBuilder) places() int {
 	return words
 }
 
+// flight is how many steps of a block are on their way from memory at most.
+func (b *chainBuilder) flight() int32 {
+	steps, products := int32(0), int32(0)
+	for _, l := range b.links {
+		if l.kind == linkProduct {
+			steps, products = steps+l.groups*l.halves*l.steps/l.blocks, products+1
+		}
+	}
+	if steps >= chainLongProduct*products {
+		return chainFlight + 1
+	}
+	return chainFlight
+}
+
 // words is how many words a link's row has.
 func (l *linkArguments) words() int {
 	switch {
@@ -509,7 +523,7 @@ func (b *chainBuilder) launch(list []driver.Link) error {
 		}
 		maps = append(maps, encoded)
 	}
-	g := &chainArguments{state: at + address(8*state), count: int32(len(b.links)), flight: chainFlight}
+	g := &chainArguments{state: at + address(8*state), count: int32(len(b.links)), flight: b.flight()}
 	for _, constant := range []struct {
 		contents string
 		to       *address

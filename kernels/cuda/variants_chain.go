@@ -34,15 +34,20 @@ func chainShared(headSize int, packed bool) int {
 	const step, packedStep = 2 * 2 * 64 * 64, 2*2*64*64 + 16*chainPanel
 	ring := chainStages*step + 2*chainMostSteps*64*2 + 16*chainStages
 	if packed {
-		ring = chainPackedStages*packedStep + 2*chainMostPackedSteps*(8*64+8*4) + 16*chainPackedStages
+		ring = chainPackedStages*packedStep + 2*chainMostPackedSteps*(8*64+4*16) + 16*chainPackedStages
 	}
 	return ring + chainMostGroup*(2*headSize+16) + 8*headSize/8*16 +
 		4*chainLinkBytes + 8*chainMostAttentions
 }
 
 // chainFlight is how many steps of a block are on their way from memory at most. Two are enough for
-// the memory's rate. With more, the words that links wait for are late.
-const chainFlight = 2
+// the memory's rate between products. With more, the words that links wait for are late. Within a
+// product three are better, and blocks have at least chainLongProduct steps of one where there are
+// one more.
+const (
+	chainFlight      = 2
+	chainLongProduct = 12
+)
 
 // chainModules are the kernels of src/decode_chain.cu.
 func chainModules() []compiledModule {

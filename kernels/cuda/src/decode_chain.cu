@@ -20,9 +20,11 @@
 // depth, so that a launch gives the bits of the one before.
 //
 // Matrices of 8 or 4 bits, as packed.cuh has them, lie (columns, depth). A step of theirs is 128
-// bytes of codes of each column, and their scales. Codes are multiplied four bits at a time, below
-// the exponent of a number that makes them one of A's type, and what that adds is taken away from
-// the sum of a group: nothing is rounded.
+// bytes of codes of each column, and their scales. A code becomes a float16 with an instruction or
+// two, as bits below the exponent of 1024, and the row becomes float16 numbers, times a power of
+// two for each group of 32. The eight columns of mma.sync's second operand are the groups of a
+// step: each group's codes are multiplied by all of them, and of what that gives the group's own
+// column is taken. What 1024 adds is taken away from it.
 //
 // Compile for sm_90a with -DPACKED where matrices may be packed, -DKERNEL=name, -DELEMENT_BF16 or
 // -DELEMENT_F16, and -DHEAD_SIZE=64 or 128.
@@ -36,10 +38,8 @@
 
 #ifdef ELEMENT_BF16
 using Type = BF16;
-constexpr bool IS_BF16 = true;
 #else
 using Type = F16;
-constexpr bool IS_BF16 = false;
 #endif
 
 constexpr int CONSUMERS = 8, JOINING = 32 * CONSUMERS, THREADS = JOINING + 32;
@@ -51,9 +51,9 @@ constexpr int STAGES = 12, SCALES = 0;
 #endif
 constexpr int STAGE = UNIT + SCALES, MOST_STEPS = 64;  // of A, that a block has of a product
 constexpr int MOST_PACKED_STEPS = 32;
-// Bytes of a packed step of A: what eight pieces of 16 bytes of codes are multiplied by, and what
-// is taken away from a group's sum.
-constexpr int PIECES_OF_A = 8 * 64, PACKED_A = PIECES_OF_A + 8 * 4;
+// Bytes of a packed step of A: what codes of its groups are multiplied by, and what sums of groups
+// lack and are multiplied by.
+constexpr int PIECES_OF_A = 8 * 64, PACKED_A = PIECES_OF_A + 4 * 16;
 constexpr int MOST_FRAGMENTS = 12;            // that a thread adds
 constexpr int MOST_SQUARES = 4;               // words of squares that a lane reads
 constexpr int MOST_ATTENTIONS = 128, NUMBERS = 512;  // of a chain; links of a chain
@@ -119,6 +119,7 @@ struct ChainArguments {
   int32_t flight;  // steps on their way at most
 };
 
+
 // Held is what an attention's cache holds when the chain begins.
 struct Held {
   int32_t item, tokens;  // tokens: -1 - n where the item does not take part
@@ -169,6 +170,23 @@ struct Run {
   }
   // blockOf is the block that has a step.
   DEVICE int blockOf(int step) const { return ((step + 1) * blocks - 1) / total; }
+};
+
+// Plan is what a block has of a product, found a link ahead while the block waits.
+struct Plan {
+  Run run;
+  int panel, step, ofFirst;           // ofFirst: the place of the block's sums among those of its first panel
+  int firstGroup, groups, count[2];   // groups: that the block finishes; fragments of the first of them
+  DEVICE Plan(const ChainLink& l) : run(l) {
+    const int steps = l.steps, halves = l.halves;
+    panel = run.from / steps, step = run.from - panel * steps;
+    ofFirst = (int)blockIdx.x - run.blockOf(panel * steps);
+    const int whole = panel / halves;
+    firstGroup = whole, groups = run.to / (halves * steps) - whole;
+    const int first = firstGroup * halves * steps;
+    count[0] = run.blockOf(first + steps - 1) - run.blockOf(first) + 1;
+    count[1] = halves == 2 ? (int)blockIdx.x - run.blockOf(first + steps) + 1 : 0;
+  }
 };
 
 // Tiles are a block's keys of an attention, all of one head. Its runs of keys are numbered.
@@ -294,9 +312,9 @@ struct Consumer {
 
   DEVICE void source(const ChainLink& l, int number) const;
   DEVICE void gather(const ChainLink& l, const Run& run, uint32_t to) const;
-  DEVICE void multiply(const ChainLink& l, int number, const Run& run, uint32_t a);
-  template <Packing packed> DEVICE void multiplyPacked(const ChainLink& l, int number, const Run& run, uint32_t a);
-  DEVICE void finish(const ChainLink& l, int number, const Run& run) const;
+  DEVICE void multiply(const ChainLink& l, int number, const Plan& run, uint32_t a);
+  template <Packing packed> DEVICE void multiplyPacked(const ChainLink& l, int number, const Plan& run, uint32_t a);
+  DEVICE void finish(const ChainLink& l, int number, const Plan& run) const;
   DEVICE void turn(const ChainLink& l, const Held& h, const Tiles& t);
   DEVICE void attend(const ChainLink& l, int number, const Held& h, const Tiles& t);
   DEVICE void merge(const ChainLink& l, int number, const Tiles& t) const;
@@ -315,27 +333,30 @@ DEVICE void Consumer::source(const ChainLink& l, int number) const {
   if (threadIdx.x % 16 == 0) put(l.outSquares + at / 16, word(square, numberOf(number)));
 }
 
-// putPacked writes four neighbours of A where multiplyPacked reads them. Eight threads side by side
-// have those of a group.
-DEVICE void putPacked(int32_t packed, uint32_t to, int four, uint32_t low, uint32_t high) {
+// putPacked writes four neighbours of A where multiplyPacked reads them: as float16, times a power
+// of two of their group. Eight threads side by side have those of a group.
+DEVICE void putPacked(int32_t packing, uint32_t to, int four, uint32_t low, uint32_t high) {
   const float2 x = unpack(low), y = unpack(high);
-  float sum = x.x + x.y + y.x + y.y;
+  float sum = x.x + x.y + y.x + y.y, most = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(y.x), fabsf(y.y)));
+#pragma unroll
+  for (int other = 1; other < 8; other *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, other));
+  const Power power = Power::of(most);
+  const int group = four / 8, in = four % 8;
+  const float by = packing == Int4 && in >= 4 ? power.up / 16 : power.up;
+  uint32_t first, second;
+  float less;
+  if (packing == Int8) {
+    first = packed<__half>(x.x * by, x.y * by), second = packed<__half>(y.x * by, y.y * by), less = 1024 + 128;
+  } else {
+    first = packed<__half>(x.x * by, y.x * by), second = packed<__half>(x.y * by, y.y * by), less = in < 4 ? 1024 + 8 : 64 + 8;
+  }
+  storeShared8(to + group * 64 + in % 4 * 16 + in / 4 * 8, first, second);
+  sum *= -less * power.up;
 #pragma unroll
   for (int other = 1; other < 8; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-  const uint32_t even = __byte_perm(low, high, 0x5410), odd = __byte_perm(low, high, 0x7632);
-  float most;  // what a code of 0 is, with what is below its exponent
-  if (packed == Int8) {
-    // the low four bits, and the high ones, which count sixteen times
-    most = IS_BF16 ? 128 * 17 + 128 : 1024 * 2 + 128;
-    const float by = IS_BF16 ? 16 : 1;
-    storeShared16(to + 16 * four, make_uint4(even, pack(x.x * by, y.x * by), odd, pack(x.y * by, y.y * by)));
-  } else {
-    // the low four bits are the first half of the group
-    most = (IS_BF16 ? 128 : 1024) + 8;
-    const uint32_t at = to + four / 8 * 64 + four % 4 * 16 + four / 4 % 2 * 4;
-    storeShared4(at, even), storeShared4(at + 8, odd);
-  }
-  if (four % 8 == 0) storeShared4(to + PIECES_OF_A + four / 8 * 4, -most * sum);
+  const uint32_t at = to + PIECES_OF_A + group / 2 * 16 + group % 2 * 4;
+  if (in == 0) storeShared4(at, sum), storeShared4(at + 8, power.down);
+  if (packing == Int8 && in == 1) storeShared4(at + 32, 0u), storeShared4(at + 40, 0u);
 }
 
 // gather brings the steps of A that the block multiplies to shared memory, times γ, in the order of
@@ -409,82 +430,89 @@ DEVICE void fetchAhead(int count, Step (&steps)[2], const Fetch& fetch, const Ad
 
 #ifdef PACKED
 // multiplyPacked is multiply of codes of four or eight bits.
-template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& l, int number, const Run& run, uint32_t a) {
-  constexpr uint32_t exponent = IS_BF16 ? 0x43004300 : 0x64006400;
-  // Eight bits below the exponent of float16: the high four stay where they are.
-  constexpr bool stay = packed == Int8 && !IS_BF16;
-  constexpr uint32_t high = stay ? 0x00f000f0 : 0x000f000f;
-  const int steps = l.steps, row = 16 * warp() + lane() / 4, ofLane = 16 * warp() + lane() % 16;
-  int panel = run.from / steps, step = run.from % steps, ahead = step, slot = 0;
+template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& l, int number, const Plan& plan, uint32_t a) {
+  constexpr int GROUPS = packed == Int8 ? 4 : 8;  // of a step
+  const int steps = l.steps, row = 16 * warp() + lane() / 4, ofLane = 16 * warp() + lane() % 16, own = lane() / 4, t = lane() % 4;
+  int panel = plan.panel, step = plan.step, ahead = step, slot = 0, place = plan.ofFirst;
   float sums[2] = {0, 0};
-  // A step's codes, of two pieces of either row each, and scales are on their way to registers while
-  // the one before is multiplied.
+  // A step's codes, of two pieces of either row each, and scales, and of A what the lane multiplies
+  // by and adds beside, are on their way to registers while the one before is multiplied.
   struct Step {
-    uint32_t codes[4][4], scales[2][4];
+    uint32_t codes[4][4], scales[2];
+    uint4 mine, beside;
   } twoSteps[2] = {};
+  int ofA = 0;
   const auto fetch = [&](Step& s) __attribute__((always_inline)) {
     barrierWait(full(ring), ring.parity);
     const uint32_t box = stage(ring);
 #pragma unroll
     for (int k = 0; k < 4; k++) loadMatrix4(s.codes[k], boxed(box, ofLane, 2 * k + lane() / 16));
-    const bool second = packed == Int8 && ahead % 2;
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-      const uint4 v = loadShared16(box + UNIT + (row + 8 * n) * 16);
-      s.scales[n][0] = second ? v.z : v.x, s.scales[n][1] = second ? v.w : v.y, s.scales[n][2] = v.z, s.scales[n][3] = v.w;
-    }
+    const uint32_t from = box + UNIT + row * 16 + (packed == Int8 ? ahead % 2 * 8 + t % 2 * 4 : t * 4);
+    s.scales[0] = loadShared4(from), s.scales[1] = loadShared4(from + 8 * 16);
+    const uint32_t x = a + ofA * PACKED_A;
+    s.mine = loadShared16(x + own % GROUPS * 64 + t * 16), s.beside = loadShared16(x + PIECES_OF_A + t * 16);
+    if (++ofA == steps) ofA = 0;
     release();
     if (++ahead == steps) ahead = 0;
   };
   const auto add = [&](const Step& s, bool isLast) __attribute__((always_inline)) {
-    constexpr int PIECES = packed == Int8 ? 2 : 1;  // of a group
-    const uint32_t x = a + slot * PACKED_A;
+    const uint4 beside = s.beside;
+    float c[GROUPS][4] = {};
 #pragma unroll
-    for (int group = 0; group < 8 / PIECES; group++) {
-      float c[4] = {};
+    for (int group = 0; group < GROUPS; group++) {
+      const uint32_t b[4] = {s.mine.x, s.mine.y, s.mine.z, s.mine.w};
+      if (packed == Int8) {
 #pragma unroll
-      for (int n = 0; n < PIECES; n++) {
-        const int piece = group * PIECES + n;
-        const uint4 b = loadShared16(x + piece * 64 + lane() % 4 * 16);
-        uint32_t v[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          v[half] = s.codes[piece / 2][piece % 2 * 2 + half];
-          if (packed == Int8) v[half] ^= 0x80808080;
+        for (int n = 0; n < 2; n++) {
+          const uint32_t v = s.codes[group][2 * n] ^ 0x80808080, w = s.codes[group][2 * n + 1] ^ 0x80808080;
+          const uint32_t codes[4] = {__byte_perm(v, 0x64646464, 0x4140), __byte_perm(w, 0x64646464, 0x4140), __byte_perm(v, 0x64646464, 0x4342),
+                                     __byte_perm(w, 0x64646464, 0x4342)};
+          multiplyAdd<F16>(c[group], codes, b[2 * n], b[2 * n + 1]);
         }
-        const auto codesAt = [&](int half, int shift, uint32_t mask) {
+      } else {
+        const uint32_t v = s.codes[group / 2][group % 2 * 2], w = s.codes[group / 2][group % 2 * 2 + 1], v8 = v >> 8, w8 = w >> 8;
+        const auto codesOf = [&](uint32_t v, uint32_t mask) {
           uint32_t both;  // one instruction needs mask and exponent in registers
-          asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(v[half] >> shift), "r"(mask), "r"(exponent));
+          asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(v), "r"(mask), "r"(0x64006400));
           return both;
         };
-        const uint32_t even[4] = {codesAt(0, 0, 0x000f000f), codesAt(1, 0, 0x000f000f), codesAt(0, stay ? 0 : 4, high), codesAt(1, stay ? 0 : 4, high)};
-        multiplyAdd<Type>(c, even, b.x, b.y);
-        const uint32_t odd[4] = {codesAt(0, 8, 0x000f000f), codesAt(1, 8, 0x000f000f), codesAt(0, stay ? 8 : 12, high), codesAt(1, stay ? 8 : 12, high)};
-        multiplyAdd<Type>(c, odd, b.z, b.w);
+        const uint32_t low[4] = {codesOf(v, 0x000f000f), codesOf(w, 0x000f000f), codesOf(v8, 0x000f000f), codesOf(w8, 0x000f000f)};
+        multiplyAdd<F16>(c[group], low, b[0], b[1]);
+        const uint32_t high[4] = {codesOf(v, 0x00f000f0), codesOf(w, 0x00f000f0), codesOf(v8, 0x00f000f0), codesOf(w8, 0x00f000f0)};
+        multiplyAdd<F16>(c[group], high, b[2], b[3]);
       }
-      const float less = loadSharedFloat(x + PIECES_OF_A + group * 4);
+    }
+    // Of group n's sums only those of column n mean something.
+    float d[4];
 #pragma unroll
-      for (int n = 0; n < 2; n++) {
-        const float2 both = __half22float2(*(const __half2*)&s.scales[n][group / 2]);
-        sums[n] = fmaf(group % 2 ? both.y : both.x, c[2 * n] + less, sums[n]);
-      }
+    for (int e = 0; e < 4; e++) {
+      const float low = t % 2 ? c[2 + e % 2][e] : c[e % 2][e];
+      d[e] = GROUPS == 4 ? low : t / 2 ? (t % 2 ? c[GROUPS - 2 + e % 2][e] : c[GROUPS - 4 + e % 2][e]) : low;
+    }
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+      const float2 scale = __half22float2(*(const __half2*)&s.scales[n]);
+      sums[n] = fmaf(scale.x * __uint_as_float(beside.z), d[2 * n] + __uint_as_float(beside.x), sums[n]);
+      sums[n] = fmaf(scale.y * __uint_as_float(beside.w), d[2 * n + 1] + __uint_as_float(beside.y), sums[n]);
     }
     if (++slot == steps) slot = 0;
     if (++step < steps && !isLast) return;
-    if (lane() % 4 == 0) {
-      uint64_t* to = l.partials + (panel * l.fragments + (int)blockIdx.x - run.blockOf(panel * steps)) * PANEL + row;
+#pragma unroll
+    for (int n = 0; n < 2; n++) sums[n] += __shfl_xor_sync(~0u, sums[n], 1), sums[n] += __shfl_xor_sync(~0u, sums[n], 2);
+    if (t == 0) {
+      uint64_t* to = l.partials + (panel * l.fragments + place) * PANEL + row;
       put(to, word(sums[0], numberOf(number)));
       put(to + 8, word(sums[1], numberOf(number)));
     }
-    sums[0] = sums[1] = 0, step = 0, panel++;
+    sums[0] = sums[1] = 0, step = place = 0, panel++;
   };
-  fetchAhead(run.to - run.from, twoSteps, fetch, add);
+  fetchAhead(plan.run.to - plan.run.from, twoSteps, fetch, add);
 }
 #endif
 
 // multiply sends the sums of the block's fragments. B is the first operand of mma.sync and A the
 // second, of whose 8 columns one is the row. A warp has 16 of the panel's columns.
-DEVICE void Consumer::multiply(const ChainLink& l, int number, const Run& run, uint32_t a) {
+DEVICE void Consumer::multiply(const ChainLink& l, int number, const Plan& plan, uint32_t a) {
   const int own = warp() % 4, half = lane() % 8 + 8 * (lane() / 16), other = lane() / 8 % 2, steps = l.steps;
   const bool transposed = l.transposed;
   // Where the lane reads of a box, and how much farther on with each 16 of the depth.
@@ -492,7 +520,7 @@ DEVICE void Consumer::multiply(const ChainLink& l, int number, const Run& run, u
 #pragma unroll
   for (int k = 0; k < 4; k++)
     of[k] = warp() / 4 * BOX + (transposed ? boxed(0, 16 * own + lane() % 8 + 8 * other, 2 * k + lane() / 16) : boxed(0, 16 * k + half, 2 * own + other));
-  int panel = run.from / steps, step = run.from % steps, slot = 0;
+  int panel = plan.panel, step = plan.step, slot = 0, place = plan.ofFirst;
   float sums[2][4] = {};
   // A step is on its way to registers while the one before is multiplied.
   struct Step {
@@ -522,34 +550,31 @@ DEVICE void Consumer::multiply(const ChainLink& l, int number, const Run& run, u
     release();
     if (++step < steps && !isLast) return;
     if (lane() % 4 == 0) {
-      uint64_t* to = l.partials + (panel * l.fragments + (int)blockIdx.x - run.blockOf(panel * steps)) * PANEL + 16 * warp() + lane() / 4;
+      uint64_t* to = l.partials + (panel * l.fragments + place) * PANEL + 16 * warp() + lane() / 4;
       put(to, word(sums[0][0] + sums[1][0], numberOf(number)));
       put(to + 8, word(sums[0][2] + sums[1][2], numberOf(number)));
     }
 #pragma unroll
     for (int e = 0; e < 4; e++) sums[0][e] = sums[1][e] = 0;
-    step = 0, panel++;
+    step = place = 0, panel++;
   };
-  fetchAhead(run.to - run.from, ahead, fetch, add);
+  fetchAhead(plan.run.to - plan.run.from, ahead, fetch, add);
 }
 
 // finish adds the fragments of the groups whose last step the block has. Four warps have a group,
 // a thread has a column.
-DEVICE void Consumer::finish(const ChainLink& l, int number, const Run& run) const {
-  const int ofGroup = l.halves * l.steps, inPanel = threadIdx.x % PANEL;
-  for (int group = run.from / ofGroup + threadIdx.x / PANEL; group < run.to / ofGroup; group += JOINING / PANEL) {
+DEVICE void Consumer::finish(const ChainLink& l, int number, const Plan& plan) const {
+  const int inPanel = threadIdx.x % PANEL;
+  for (int nth = threadIdx.x / PANEL; nth < plan.groups; nth += JOINING / PANEL) {
+    const int group = plan.firstGroup + nth;
     const Place place(l, group);
     const Weight& w = l.weights[place.weight];
     const int column = place.column + inPanel, c = w.first + column;
     const bool there = column < w.columns;
-    int count[2] = {0, 0};
+    const int count[2] = {nth == 0 ? plan.count[0] : 1, nth == 0 || l.halves == 1 ? plan.count[1] : 1};
     float y[2] = {0, 0}, bias[2] = {0, 0}, scale = 1;
-    for (int half = 0; half < l.halves; half++) {
-      const int first = (group * l.halves + half) * l.steps;
-      count[half] = run.blockOf(first + l.steps - 1) - run.blockOf(first) + 1;
-      const Weight& of = half ? l.weights[1] : w;
-      if (there && of.bias) bias[half] = loadElement(of.bias, column, of.biasElement);
-    }
+    if (there && w.bias) bias[0] = loadElement(w.bias, column, w.biasElement);
+    if (there && l.halves == 2 && l.weights[1].bias) bias[1] = loadElement(l.weights[1].bias, column, l.weights[1].biasElement);
     const uint64_t* from = l.partials + (int64_t)group * l.halves * l.fragments * PANEL + inPanel;
     uint64_t x[MOST_FRAGMENTS] = {}, squares[MOST_SQUARES] = {}, residual = 0;
     for (bool all = false; !all;) {
@@ -557,11 +582,11 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Run& run) con
 #pragma unroll
       for (int n = 0; n < MOST_FRAGMENTS; n++)
         if (n < count[0] + count[1] && !isOf(x[n], numberOf(number))) x[n] = get(from + (n < count[0] ? n : l.fragments + n - count[0]) * PANEL);
-      if (l.residual && there) residual = get(l.residual + c / 2);
+      if (l.residual && there && !isOf(residual, numberOf(l.residualNumber))) residual = get(l.residual + c / 2);
       if (l.squares)
 #pragma unroll
         for (int n = 0; n < MOST_SQUARES; n++)
-          if (lane() + 32 * n < l.squareCount) squares[n] = get(l.squares + lane() + 32 * n);
+          if (lane() + 32 * n < l.squareCount && !isOf(squares[n], numberOf(l.inNumber))) squares[n] = get(l.squares + lane() + 32 * n);
 #pragma unroll
       for (int n = 0; n < MOST_FRAGMENTS; n++)
         if (n < count[0] + count[1]) all &= isOf(x[n], numberOf(number));
@@ -670,74 +695,83 @@ DEVICE void Consumer::turn(const ChainLink& l, const Held& h, const Tiles& t) {
   sharedToAsync();
 }
 
-// attend sends what the block's keys give of the queries that share them, which are rows of one
-// product of a warp.
+// attend sends what the block's keys give of the queries that share them. Keys are rows of a
+// product of a warp, and these queries its eight columns.
 DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, const Tiles& t) {
   if (warp() == 0) {
-    const int keys = h.before() + 1;
-    uint32_t q[HEAD_SIZE / 16][4];
+    const int keys = h.before() + 1, own = lane() / 4, quad = lane() % 4;
+    uint32_t q[HEAD_SIZE / 16][2];
 #pragma unroll
     for (int k = 0; k < HEAD_SIZE / 16; k++) {
-      const uint32_t from = at + Layout::queries + lane() / 4 * Layout::ofQuery + 32 * k + lane() % 4 * 4;
-      q[k][0] = loadShared4(from), q[k][2] = loadShared4(from + 16), q[k][1] = q[k][3] = 0;
+      const uint32_t from = at + Layout::queries + own * Layout::ofQuery + 32 * k + quad * 4;
+      q[k][0] = loadShared4(from), q[k][1] = loadShared4(from + 16);
     }
-    float most = -INFINITY, total = 0, o[HEAD_SIZE / 8][4] = {};
+    // A lane has two queries.
+    float most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}, o[HEAD_SIZE / 16][4] = {};
     Ring<STAGES> r = ring;
     for (int tile = t.from; tile < t.to; tile++, r.advance()) {
       barrierWait(full(r), r.parity);
       const uint32_t k = stage(r), v = k + ROWS_OF_TILE;
-      float s[4][4] = {};
+      float s[2][4] = {};
 #pragma unroll
       for (int step = 0; step < HEAD_SIZE / 16; step++)
 #pragma unroll
-        for (int n = 0; n < 4; n += 2) {
-          uint32_t b[4];
-          loadMatrix4(b, tiled(k, 8 * n + 8 * (lane() / 16) + lane() % 8, 2 * step + lane() / 8 % 2));
-          multiplyAdd<Type>(s[n], q[step], b[0], b[1]);
-          multiplyAdd<Type>(s[n + 1], q[step], b[2], b[3]);
+        for (int n = 0; n < 2; n++) {
+          uint32_t a[4];
+          loadMatrix4(a, tiled(k, 16 * n + lane() % 16, 2 * step + lane() / 16));
+          multiplyAdd<Type>(s[n], a, q[step][0], q[step][1]);
         }
-      float now = most;
+      float factor[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float now = most[e];
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+          float& x = s[n / 2][n % 2 * 2 + e];
+          x = tile * TILE + 8 * n + own < keys ? x * l.scale : -INFINITY;
+          now = fmaxf(now, x);
+        }
+#pragma unroll
+        for (int other = 4; other < 32; other *= 2) now = fmaxf(now, __shfl_xor_sync(~0u, now, other));
+        factor[e] = exp2Fast(most[e] - now);
+        most[e] = now, total[e] *= factor[e];
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+          float& x = s[n / 2][n % 2 * 2 + e];
+          x = exp2Fast(x - now), total[e] += x;
+        }
+      }
+      uint32_t p[4];
 #pragma unroll
       for (int n = 0; n < 4; n++)
+        asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(p[n]) : "r"(pack(s[n / 2][n % 2 * 2], s[n / 2][n % 2 * 2 + 1])));
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-          s[n][e] = tile * TILE + 8 * n + 2 * (lane() % 4) + e < keys ? s[n][e] * l.scale : -INFINITY;
-          now = fmaxf(now, s[n][e]);
+      for (int n = 0; n < HEAD_SIZE / 16; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) o[n][e] *= factor[e % 2];
+#pragma unroll
+        for (int step = 0; step < 2; step++) {
+          uint32_t a[4];
+          loadMatrix4Transposed(a, tiled(v, 16 * step + lane() % 8 + lane() / 16 * 8, 2 * n + lane() / 8 % 2));
+          multiplyAdd<Type>(o[n], a, p[2 * step], p[2 * step + 1]);
         }
-      now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
-      now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-      const float factor = exp2Fast(most - now);
-      most = now, total *= factor;
-      uint32_t p[2][4];
-#pragma unroll
-      for (int n = 0; n < 4; n++) {
-        const float x = exp2Fast(s[n][0] - now), y = exp2Fast(s[n][1] - now);
-        total += x + y, p[n / 2][n % 2 * 2] = pack(x, y), p[n / 2][n % 2 * 2 + 1] = 0;
       }
-#pragma unroll
-      for (int n = 0; n < HEAD_SIZE / 8; n++) o[n][0] *= factor, o[n][1] *= factor;
-#pragma unroll
-      for (int step = 0; step < 2; step++)
-#pragma unroll
-        for (int n = 0; n < HEAD_SIZE / 8; n += 2) {
-          uint32_t b[4];
-          loadMatrix4Transposed(b, tiled(v, 16 * step + lane() % 16, n + lane() / 16));
-          multiplyAdd<Type>(o[n], p[step], b[0], b[1]);
-          multiplyAdd<Type>(o[n + 1], p[step], b[2], b[3]);
-        }
     }
-    total += __shfl_xor_sync(~0u, total, 1);
-    total += __shfl_xor_sync(~0u, total, 2);
     const int group = l.heads / l.keyHeads;
-    if (lane() / 4 < group) {
-      uint64_t* to = l.partials + ((int64_t)(t.head * group + lane() / 4) * t.runs + t.run) * PARTIAL;
-      if (lane() % 4 == 0) put(to, word(most, numberOf(number)), word(total, numberOf(number)));
 #pragma unroll
-      for (int n = 0; n < HEAD_SIZE / 8; n++) put(to + 2 + 8 * n + 2 * (lane() % 4), word(o[n][0], numberOf(number)), word(o[n][1], numberOf(number)));
+    for (int other = 4; other < 32; other *= 2) total[0] += __shfl_xor_sync(~0u, total[0], other), total[1] += __shfl_xor_sync(~0u, total[1], other);
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      if (2 * quad + e >= group) continue;
+      uint64_t* to = l.partials + ((int64_t)(t.head * group + 2 * quad + e) * t.runs + t.run) * PARTIAL;
+      if (own == 0) put(to, word(most[e], numberOf(number)), word(total[e], numberOf(number)));
+#pragma unroll
+      for (int n = 0; n < HEAD_SIZE / 8; n++) put(to + 2 + 8 * n + own, word(o[n / 2][n % 2 * 2 + e], numberOf(number)));
     }
   }
   for (int tile = t.from; tile < t.to; tile++) release();
 }
+
 
 // Joined is sums over some keys, relative to the largest score.
 struct Joined {
@@ -833,6 +867,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
     return;
   }
   Consumer c{g, shared, at, launch};
+  Plan planned(*(const ChainLink*)(shared + Layout::links));
   for (int n = 0; n < g.count; n++) {
     const ChainLink& l = *(const ChainLink*)(shared + Layout::links + n % LINKS * (int)sizeof(ChainLink));
     const bool copies = n + 2 < g.count && threadIdx.x < PIECES;
@@ -843,13 +878,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
       if (copies) *pieceOf(n + 2) = piece;
       groupSync(1, JOINING);
     };
+    // The next link's is found before this one waits.
+    const Plan run = planned;
+    planned = Plan(*(const ChainLink*)(shared + Layout::links + (n + 1) % LINKS * (int)sizeof(ChainLink)));
     if (l.kind == Source) {
       c.source(l, n);
       meet();
     } else if (l.kind == Product) {
-      const Run run(l);
       const uint32_t a = at + Layout::a + c.products++ % 2 * Layout::ofA;
-      c.gather(l, run, a);
+      c.gather(l, run.run, a);
       meet();
 #ifdef PACKED
       if (l.packed == Int8)
@@ -881,3 +918,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
     if (l.kind == Attention && held[l.slot].takes()) l.state[1 + held[l.slot].item] = held[l.slot].tokens + 1;
   }
 }
+
