@@ -312,9 +312,9 @@ struct Consumer {
 
   DEVICE void source(const ChainLink& l, int number) const;
   DEVICE void gather(const ChainLink& l, const Run& run, uint32_t to) const;
-  DEVICE void multiply(const ChainLink& l, int number, const Plan& run, uint32_t a);
-  template <Packing packed> DEVICE void multiplyPacked(const ChainLink& l, int number, const Plan& run, uint32_t a);
-  DEVICE void finish(const ChainLink& l, int number, const Plan& run) const;
+  template <bool transposed> DEVICE void multiply(const ChainLink& l, int number, const Plan& plan, uint32_t a);
+  template <Packing packed> DEVICE void multiplyPacked(const ChainLink& l, int number, const Plan& plan, uint32_t a);
+  DEVICE void finish(const ChainLink& l, int number, const Plan& plan) const;
   DEVICE void turn(const ChainLink& l, const Held& h, const Tiles& t);
   DEVICE void attend(const ChainLink& l, int number, const Held& h, const Tiles& t);
   DEVICE void merge(const ChainLink& l, int number, const Tiles& t) const;
@@ -357,6 +357,14 @@ DEVICE void putPacked(int32_t packing, uint32_t to, int four, uint32_t low, uint
   const uint32_t at = to + PIECES_OF_A + group / 2 * 16 + group % 2 * 4;
   if (in == 0) storeShared4(at, sum), storeShared4(at + 8, power.down);
   if (packing == Int8 && in == 1) storeShared4(at + 32, 0u), storeShared4(at + 40, 0u);
+}
+
+// putStep writes four neighbours of a step of A where multiply reads them: what a lane multiplies by
+// in all four products of a step lies side by side. Element 16k + 8n + 2t + e is of product k and of
+// the lanes whose number is t modulo 4.
+DEVICE void putStep(uint32_t to, int four, uint32_t low, uint32_t high) {
+  const uint32_t at = to + four % 2 * 64 + four / 2 * 4;
+  storeShared4(at, low), storeShared4(at + 32, high);
 }
 
 // gather brings the steps of A that the block multiplies to shared memory, times γ, in the order of
@@ -408,7 +416,7 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
       if (SCALES && l.packed)
         putPacked(l.packed, to + four / FOURS * PACKED_A, four % FOURS, low, high);
       else
-        storeShared8(to + 8 * four, low, high);
+        putStep(to + four / 16 * (DEPTH * 2), four % 16, low, high);
     }
   }
 }
@@ -511,42 +519,39 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
 #endif
 
 // multiply sends the sums of the block's fragments. B is the first operand of mma.sync and A the
-// second, of whose 8 columns one is the row. A warp has 16 of the panel's columns.
-DEVICE void Consumer::multiply(const ChainLink& l, int number, const Plan& plan, uint32_t a) {
+// second, of whose 8 columns each is the row. A warp has 16 of the panel's columns.
+template <bool transposed> DEVICE void Consumer::multiply(const ChainLink& l, int number, const Plan& plan, uint32_t a) {
   const int own = warp() % 4, half = lane() % 8 + 8 * (lane() / 16), other = lane() / 8 % 2, steps = l.steps;
-  const bool transposed = l.transposed;
-  // Where the lane reads of a box, and how much farther on with each 16 of the depth.
-  uint32_t of[4];
-#pragma unroll
-  for (int k = 0; k < 4; k++)
-    of[k] = warp() / 4 * BOX + (transposed ? boxed(0, 16 * own + lane() % 8 + 8 * other, 2 * k + lane() / 16) : boxed(0, 16 * k + half, 2 * own + other));
+  // Where the lane reads of a box and of a step of A. The compiler would find it anew in each step.
+  uint32_t ofBox = warp() / 4 * BOX + (transposed ? boxed(0, 16 * own + lane() % 8 + 8 * other, lane() / 16) : boxed(0, half, 2 * own + other));
+  uint32_t ofA = a + lane() % 4 * 32;
+  asm volatile("" : "+r"(ofBox), "+r"(ofA));
   int panel = plan.panel, step = plan.step, slot = 0, place = plan.ofFirst;
   float sums[2][4] = {};
   // A step is on its way to registers while the one before is multiplied.
   struct Step {
-    uint32_t b[4][4], x[4][2];
+    uint32_t b[4][4];
+    uint4 x[2];
   } ahead[2] = {};
   Ring<STAGES> next = ring;
   const auto fetch = [&](Step& s) __attribute__((always_inline)) {
     barrierWait(full(next), next.parity);
-    const uint32_t box = stage(next);
+    const uint32_t box = stage(next) + ofBox;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       if (transposed)
-        loadMatrix4(s.b[k], box + of[k]);
+        loadMatrix4(s.b[k], box ^ 32 * k);
       else
-        loadMatrix4Transposed(s.b[k], box + of[k]);
+        loadMatrix4Transposed(s.b[k], box + 16 * 128 * k);
     }
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-#pragma unroll
-      for (int n = 0; n < 2; n++) s.x[k][n] = lane() < 4 ? loadShared4(a + slot * DEPTH * 2 + 32 * k + 16 * n + 4 * lane()) : 0;
+    for (int n = 0; n < 2; n++) s.x[n] = loadShared16(ofA + slot * DEPTH * 2 + 16 * n);
     if (++slot == steps) slot = 0;
     next.advance();
   };
   const auto add = [&](const Step& s, bool isLast) __attribute__((always_inline)) {
 #pragma unroll
-    for (int k = 0; k < 4; k++) multiplyAdd<Type>(sums[k % 2], s.b[k], s.x[k][0], s.x[k][1]);
+    for (int k = 0; k < 4; k++) multiplyAdd<Type>(sums[k % 2], s.b[k], k % 2 ? s.x[k / 2].z : s.x[k / 2].x, k % 2 ? s.x[k / 2].w : s.x[k / 2].y);
     release();
     if (++step < steps && !isLast) return;
     if (lane() % 4 == 0) {
@@ -895,7 +900,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
         c.multiplyPacked<Int4>(l, n, run, a);
       else
 #endif
-        c.multiply(l, n, run, a);
+      if (l.transposed)
+        c.multiply<true>(l, n, run, a);
+      else
+        c.multiply<false>(l, n, run, a);
       c.finish(l, n, run);
     } else {
       const Held h = held[l.slot];
