@@ -42,8 +42,8 @@ func chainShared(headSize int, packed bool) int {
 
 // chainFlight is how many steps of a block are on their way from memory at most. Two are enough for
 // the memory's rate between products. With more, the words that links wait for are late. Within a
-// product three are better, and blocks have at least chainLongProduct steps of one where there are
-// one more.
+// product one more is better: a chain has one more where blocks have chainLongProduct steps of a
+// product or more.
 const (
 	chainFlight      = 2
 	chainLongProduct = 12

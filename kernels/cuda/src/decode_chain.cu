@@ -175,8 +175,10 @@ struct Run {
 // Plan is what a block has of a product, found a link ahead while the block waits.
 struct Plan {
   Run run;
-  int panel, step, ofFirst;           // ofFirst: the place of the block's sums among those of its first panel
-  int firstGroup, groups, count[2];   // groups: that the block finishes; fragments of the first of them
+  // ofFirst: the place of the block's sums among those of its first panel
+  int panel, step, ofFirst;
+  // groups: that the block finishes, from firstGroup on; count: fragments of the first of them
+  int firstGroup, groups, count[2];
   DEVICE Plan(const ChainLink& l) : run(l) {
     const int steps = l.steps, halves = l.halves;
     panel = run.from / steps, step = run.from - panel * steps;
@@ -359,9 +361,9 @@ DEVICE void putPacked(int32_t packing, uint32_t to, int four, uint32_t low, uint
   if (packing == Int8 && in == 1) storeShared4(at + 32, 0u), storeShared4(at + 40, 0u);
 }
 
-// putStep writes four neighbours of a step of A where multiply reads them: what a lane multiplies by
-// in all four products of a step lies side by side. Element 16k + 8n + 2t + e is of product k and of
-// the lanes whose number is t modulo 4.
+// putStep writes four neighbours of a step of A where multiply reads them: what a lane multiplies
+// by in all four products of a step lies side by side. Element 16k + 8n + 2t + e is of product k,
+// and of the lanes whose number is t modulo 4.
 DEVICE void putStep(uint32_t to, int four, uint32_t low, uint32_t high) {
   const uint32_t at = to + four % 2 * 64 + four / 2 * 4;
   storeShared4(at, low), storeShared4(at + 32, high);
@@ -370,7 +372,7 @@ DEVICE void putStep(uint32_t to, int four, uint32_t low, uint32_t high) {
 // gather brings the steps of A that the block multiplies to shared memory, times γ, in the order of
 // the run.
 DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) const {
-  constexpr int AHEAD = 4;
+  constexpr int AHEAD = 2;
   const int FOURS = !SCALES || !l.packed ? DEPTH / 4 : l.packed == Int8 ? 128 / 4 : 256 / 4;
   const int count = min(run.to - run.from, l.steps) * FOURS, first = run.from % l.steps;
   const uint32_t number = numberOf(l.inNumber);
@@ -421,64 +423,41 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
   }
 }
 
-// fetchAhead adds up so many steps, the last of which add is told of. Each is fetched to registers
-// while the one before is multiplied.
-template <class Step, class Fetch, class Add>
-DEVICE void fetchAhead(int count, Step (&steps)[2], const Fetch& fetch, const Add& add) {
-  if (count > 0) fetch(steps[0]);
-#pragma unroll 1
-  for (int i = 0; i < count; i += 2) {
-    if (i + 1 < count) fetch(steps[1]);
-    add(steps[0], i + 1 == count);
-    if (i + 1 == count) break;
-    if (i + 2 < count) fetch(steps[0]);
-    add(steps[1], i + 2 == count);
-  }
-}
-
 #ifdef PACKED
 // multiplyPacked is multiply of codes of four or eight bits.
 template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& l, int number, const Plan& plan, uint32_t a) {
   constexpr int GROUPS = packed == Int8 ? 4 : 8;  // of a step
   const int steps = l.steps, row = 16 * warp() + lane() / 4, ofLane = 16 * warp() + lane() % 16, own = lane() / 4, t = lane() % 4;
-  int panel = plan.panel, step = plan.step, ahead = step, slot = 0, place = plan.ofFirst;
+  int panel = plan.panel, step = plan.step, slot = 0, place = plan.ofFirst;
   float sums[2] = {0, 0};
-  // A step's codes, of two pieces of either row each, and scales, and of A what the lane multiplies
-  // by and adds beside, are on their way to registers while the one before is multiplied.
-  struct Step {
-    uint32_t codes[4][4], scales[2];
-    uint4 mine, beside;
-  } twoSteps[2] = {};
-  int ofA = 0;
-  const auto fetch = [&](Step& s) __attribute__((always_inline)) {
+#pragma unroll 1
+  for (int left = plan.run.to - plan.run.from; left > 0; left--) {
+    // The codes of two pieces of either row, their scales, and of A what the lane multiplies by and
+    // adds beside.
+    uint32_t code[4][4], scale[2];
     barrierWait(full(ring), ring.parity);
     const uint32_t box = stage(ring);
 #pragma unroll
-    for (int k = 0; k < 4; k++) loadMatrix4(s.codes[k], boxed(box, ofLane, 2 * k + lane() / 16));
-    const uint32_t from = box + UNIT + row * 16 + (packed == Int8 ? ahead % 2 * 8 + t % 2 * 4 : t * 4);
-    s.scales[0] = loadShared4(from), s.scales[1] = loadShared4(from + 8 * 16);
-    const uint32_t x = a + ofA * PACKED_A;
-    s.mine = loadShared16(x + own % GROUPS * 64 + t * 16), s.beside = loadShared16(x + PIECES_OF_A + t * 16);
-    if (++ofA == steps) ofA = 0;
+    for (int k = 0; k < 4; k++) loadMatrix4(code[k], boxed(box, ofLane, 2 * k + lane() / 16));
+    const uint32_t from = box + UNIT + row * 16 + (packed == Int8 ? step % 2 * 8 + t % 2 * 4 : t * 4);
+    scale[0] = loadShared4(from), scale[1] = loadShared4(from + 8 * 16);
+    const uint32_t x = a + slot * PACKED_A;
+    const uint4 mine = loadShared16(x + own % GROUPS * 64 + t * 16), beside = loadShared16(x + PIECES_OF_A + t * 16);
     release();
-    if (++ahead == steps) ahead = 0;
-  };
-  const auto add = [&](const Step& s, bool isLast) __attribute__((always_inline)) {
-    const uint4 beside = s.beside;
     float c[GROUPS][4] = {};
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
-      const uint32_t b[4] = {s.mine.x, s.mine.y, s.mine.z, s.mine.w};
+      const uint32_t b[4] = {mine.x, mine.y, mine.z, mine.w};
       if (packed == Int8) {
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-          const uint32_t v = s.codes[group][2 * n] ^ 0x80808080, w = s.codes[group][2 * n + 1] ^ 0x80808080;
+          const uint32_t v = code[group][2 * n] ^ 0x80808080, w = code[group][2 * n + 1] ^ 0x80808080;
           const uint32_t codes[4] = {__byte_perm(v, 0x64646464, 0x4140), __byte_perm(w, 0x64646464, 0x4140), __byte_perm(v, 0x64646464, 0x4342),
                                      __byte_perm(w, 0x64646464, 0x4342)};
           multiplyAdd<F16>(c[group], codes, b[2 * n], b[2 * n + 1]);
         }
       } else {
-        const uint32_t v = s.codes[group / 2][group % 2 * 2], w = s.codes[group / 2][group % 2 * 2 + 1], v8 = v >> 8, w8 = w >> 8;
+        const uint32_t v = code[group / 2][group % 2 * 2], w = code[group / 2][group % 2 * 2 + 1], v8 = v >> 8, w8 = w >> 8;
         const auto codesOf = [&](uint32_t v, uint32_t mask) {
           uint32_t both;  // one instruction needs mask and exponent in registers
           asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(v), "r"(mask), "r"(0x64006400));
@@ -499,12 +478,12 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
     }
 #pragma unroll
     for (int n = 0; n < 2; n++) {
-      const float2 scale = __half22float2(*(const __half2*)&s.scales[n]);
-      sums[n] = fmaf(scale.x * __uint_as_float(beside.z), d[2 * n] + __uint_as_float(beside.x), sums[n]);
-      sums[n] = fmaf(scale.y * __uint_as_float(beside.w), d[2 * n + 1] + __uint_as_float(beside.y), sums[n]);
+      const float2 by = __half22float2(*(const __half2*)&scale[n]);
+      sums[n] = fmaf(by.x * __uint_as_float(beside.z), d[2 * n] + __uint_as_float(beside.x), sums[n]);
+      sums[n] = fmaf(by.y * __uint_as_float(beside.w), d[2 * n + 1] + __uint_as_float(beside.y), sums[n]);
     }
     if (++slot == steps) slot = 0;
-    if (++step < steps && !isLast) return;
+    if (++step < steps && left > 1) continue;
 #pragma unroll
     for (int n = 0; n < 2; n++) sums[n] += __shfl_xor_sync(~0u, sums[n], 1), sums[n] += __shfl_xor_sync(~0u, sums[n], 2);
     if (t == 0) {
@@ -513,8 +492,7 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
       put(to + 8, word(sums[1], numberOf(number)));
     }
     sums[0] = sums[1] = 0, step = place = 0, panel++;
-  };
-  fetchAhead(plan.run.to - plan.run.from, twoSteps, fetch, add);
+  }
 }
 #endif
 
@@ -528,32 +506,26 @@ template <bool transposed> DEVICE void Consumer::multiply(const ChainLink& l, in
   asm volatile("" : "+r"(ofBox), "+r"(ofA));
   int panel = plan.panel, step = plan.step, slot = 0, place = plan.ofFirst;
   float sums[2][4] = {};
-  // A step is on its way to registers while the one before is multiplied.
-  struct Step {
+#pragma unroll 1
+  for (int left = plan.run.to - plan.run.from; left > 0; left--) {
     uint32_t b[4][4];
     uint4 x[2];
-  } ahead[2] = {};
-  Ring<STAGES> next = ring;
-  const auto fetch = [&](Step& s) __attribute__((always_inline)) {
-    barrierWait(full(next), next.parity);
-    const uint32_t box = stage(next) + ofBox;
+    barrierWait(full(ring), ring.parity);
+    const uint32_t box = stage(ring) + ofBox;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       if (transposed)
-        loadMatrix4(s.b[k], box ^ 32 * k);
+        loadMatrix4(b[k], box ^ 32 * k);
       else
-        loadMatrix4Transposed(s.b[k], box + 16 * 128 * k);
+        loadMatrix4Transposed(b[k], box + 16 * 128 * k);
     }
 #pragma unroll
-    for (int n = 0; n < 2; n++) s.x[n] = loadShared16(ofA + slot * DEPTH * 2 + 16 * n);
+    for (int n = 0; n < 2; n++) x[n] = loadShared16(ofA + slot * DEPTH * 2 + 16 * n);
     if (++slot == steps) slot = 0;
-    next.advance();
-  };
-  const auto add = [&](const Step& s, bool isLast) __attribute__((always_inline)) {
 #pragma unroll
-    for (int k = 0; k < 4; k++) multiplyAdd<Type>(sums[k % 2], s.b[k], k % 2 ? s.x[k / 2].z : s.x[k / 2].x, k % 2 ? s.x[k / 2].w : s.x[k / 2].y);
+    for (int k = 0; k < 4; k++) multiplyAdd<Type>(sums[k % 2], b[k], k % 2 ? x[k / 2].z : x[k / 2].x, k % 2 ? x[k / 2].w : x[k / 2].y);
     release();
-    if (++step < steps && !isLast) return;
+    if (++step < steps && left > 1) continue;
     if (lane() % 4 == 0) {
       uint64_t* to = l.partials + (panel * l.fragments + place) * PANEL + 16 * warp() + lane() / 4;
       put(to, word(sums[0][0] + sums[1][0], numberOf(number)));
@@ -562,8 +534,7 @@ template <bool transposed> DEVICE void Consumer::multiply(const ChainLink& l, in
 #pragma unroll
     for (int e = 0; e < 4; e++) sums[0][e] = sums[1][e] = 0;
     step = place = 0, panel++;
-  };
-  fetchAhead(plan.run.to - plan.run.from, ahead, fetch, add);
+  }
 }
 
 // finish adds the fragments of the groups whose last step the block has. Four warps have a group,
@@ -581,6 +552,11 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Plan& plan) c
     if (there && w.bias) bias[0] = loadElement(w.bias, column, w.biasElement);
     if (there && l.halves == 2 && l.weights[1].bias) bias[1] = loadElement(l.weights[1].bias, column, l.weights[1].biasElement);
     const uint64_t* from = l.partials + (int64_t)group * l.halves * l.fragments * PANEL + inPanel;
+    // What is needed behind the wait is read before it.
+    const bool gated = l.halves == 2, adds = l.residual != nullptr, normed = l.squares != nullptr, wide = l.outElement == ElementF32;
+    const float depth = l.depth, eps = l.eps;
+    uint64_t *const out = l.out, *const outSquares = l.outSquares;
+    void* const data = l.data;
     uint64_t x[MOST_FRAGMENTS] = {}, squares[MOST_SQUARES] = {}, residual = 0;
     for (bool all = false; !all;) {
       all = true;
@@ -602,12 +578,12 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Plan& plan) c
           if (lane() + 32 * n < l.squareCount) all &= isOf(squares[n], numberOf(l.inNumber));
     }
     __syncwarp();
-    if (l.squares) {
+    if (normed) {
       float sum = 0;
 #pragma unroll
       for (int n = 0; n < MOST_SQUARES; n++)
         if (lane() + 32 * n < l.squareCount) sum += floatOf(squares[n]);
-      scale = rsqrtf(sumOfWarp(sum) / l.depth + l.eps);
+      scale = rsqrtf(sumOfWarp(sum) / depth + eps);
     }
 #pragma unroll
     for (int n = 0; n < MOST_FRAGMENTS; n++) {
@@ -617,21 +593,21 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Plan& plan) c
         y[1] += floatOf(x[n]);
     }
     float z = fmaf(y[0], scale, bias[0]);
-    if (l.halves == 2) z = silu(z) * fmaf(y[1], scale, bias[1]);
-    if (l.residual) z += c % 2 ? unpack((uint32_t)residual).y : unpack((uint32_t)residual).x;
+    if (gated) z = silu(z) * fmaf(y[1], scale, bias[1]);
+    if (adds) z += c % 2 ? unpack((uint32_t)residual).y : unpack((uint32_t)residual).x;
     if (!there) z = 0;
     const uint32_t both = pack(z, __shfl_down_sync(~0u, z, 1));
-    if (there && l.data) {
-      if (l.outElement == ElementF32)
-        ((float*)l.data)[c] = z;
+    if (there && out && c % 2 == 0) put(out + c / 2, word(both, numberOf(number)));
+    if (there && data) {
+      if (wide)
+        ((float*)data)[c] = z;
       else if (c % 2 == 0)
-        ((uint32_t*)l.data)[c / 2] = both;
+        ((uint32_t*)data)[c / 2] = both;
     }
-    if (there && l.out && c % 2 == 0) put(l.out + c / 2, word(both, numberOf(number)));
-    if (l.outSquares) {
+    if (outSquares) {
       const float2 x = unpack(both);
       const float square = sumOfWarp(c % 2 ? 0 : x.x * x.x + x.y * x.y);
-      if (lane() == 0) put(l.outSquares + group * (PANEL / 32) + inPanel / 32, word(square, numberOf(number)));
+      if (lane() == 0) put(outSquares + group * (PANEL / 32) + inPanel / 32, word(square, numberOf(number)));
     }
   }
 }
@@ -790,6 +766,17 @@ struct Joined {
 #pragma unroll
     for (int n = 0; n < 2; n++) o[n] = o[n] * own + x.o[n] * other;
   }
+  // addLanes adds those of the warp's lanes whose number is the same modulo APART.
+  template <int APART> DEVICE void addLanes() {
+#pragma unroll
+    for (int by = APART; by < 32; by *= 2) {
+      Joined x;
+      x.most = __shfl_xor_sync(~0u, most, by), x.total = __shfl_xor_sync(~0u, total, by);
+#pragma unroll
+      for (int n = 0; n < 2; n++) x.o[n] = __shfl_xor_sync(~0u, o[n], by);
+      add(x);
+    }
+  }
 };
 
 // merge adds what runs of keys give. A block has a quarter of a head's columns, a thread two of
@@ -823,20 +810,19 @@ DEVICE void Consumer::merge(const ChainLink& l, int number, const Tiles& t) cons
       own.most = floatOf(x[n][0]), own.total = floatOf(x[n][1]), own.o[0] = floatOf(o[n][0]), own.o[1] = floatOf(o[n][1]);
       sum.add(own);
     }
-#pragma unroll
-    for (int by = PAIRS; by < 32; by *= 2) {
-      Joined other;
-      other.most = __shfl_xor_sync(~0u, sum.most, by), other.total = __shfl_xor_sync(~0u, sum.total, by);
-#pragma unroll
-      for (int n = 0; n < 2; n++) other.o[n] = __shfl_xor_sync(~0u, sum.o[n], by);
-      sum.add(other);
-    }
+    sum.addLanes<PAIRS>();
     Joined* ofWarps = (Joined*)(shared + Layout::sums);
     if (part != blockIdx.x) groupSync(1, JOINING);  // the sums of the part before have been read
     if (lane() < PAIRS) ofWarps[warp() * PAIRS + lane()] = sum;
     groupSync(1, JOINING);
-    if (threadIdx.x >= PAIRS) continue;
-    for (int w = 1; w < CONSUMERS; w++) sum.add(ofWarps[w * PAIRS + lane()]);
+    if (threadIdx.x >= 32) continue;
+    // Lanes that have the same pair share its warps' sums.
+    constexpr int SHARE = CONSUMERS / (32 / PAIRS);
+    sum = ofWarps[lane() / PAIRS * SHARE * PAIRS + lane() % PAIRS];
+#pragma unroll
+    for (int w = 1; w < SHARE; w++) sum.add(ofWarps[(lane() / PAIRS * SHARE + w) * PAIRS + lane() % PAIRS]);
+    sum.addLanes<PAIRS>();
+    if (lane() >= PAIRS) continue;
     const uint32_t both = pack(sum.o[0] / sum.total, sum.o[1] / sum.total);
     const int at = head * (HEAD_SIZE / 2) + pair;
     put(l.out + at, word(both, numberOf(number)));
@@ -910,7 +896,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
       const Tiles t(l, h.before() + 1);
       if (t.from < t.to) c.turn(l, h, t);
       meet();
-      if (t.from < t.to) c.attend(l, n, h, t);
+      if (t.from < t.to) {
+        c.attend(l, n, h, t);
+        groupSync(1, JOINING);  // what other warps poll would delay the warp that attends
+      }
       c.merge(l, n, t);
     }
   }
