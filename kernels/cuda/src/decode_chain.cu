@@ -353,7 +353,7 @@ DEVICE void putPacked(int32_t packing, uint32_t to, int four, uint32_t low, uint
     first = packed<__half>(x.x * by, y.x * by), second = packed<__half>(x.y * by, y.y * by), less = in < 4 ? 1024 + 8 : 64 + 8;
   }
   storeShared8(to + group * 64 + in % 4 * 16 + in / 4 * 8, first, second);
-  sum *= -less * power.up;
+  sum = sum * power.up * -less;  // -less * power.up may be infinite
 #pragma unroll
   for (int other = 1; other < 8; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
   const uint32_t at = to + PIECES_OF_A + group / 2 * 16 + group % 2 * 4;
