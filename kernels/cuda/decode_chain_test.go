@@ -223,6 +223,8 @@ func TestDecodeChain(t *testing.T) {
 		{layers: 2, dim: 1536, size: 128, heads: 12, keyHeads: 2, hidden: 8960, vocabulary: 3000, capacity: 100, held: 31, wide: true, plain: true},
 		{layers: 2, dim: 4096, size: 128, heads: 32, keyHeads: 8, hidden: 14336, vocabulary: 8000, capacity: 1200, held: 1024, packed: kernels.Int8},
 		{layers: 2, dim: 2048, heads: 32, keyHeads: 4, hidden: 5632, vocabulary: 3000, capacity: 100, held: 40, packed: kernels.Int4, wide: true},
+		{layers: 2, dim: 1024, heads: 16, keyHeads: 16, hidden: 2816, vocabulary: 2000, capacity: 3400, held: 3300},
+		{layers: 2, dim: 2048, size: 128, heads: 16, keyHeads: 16, hidden: 2816, vocabulary: 2000, capacity: 3400, held: 3300, packed: kernels.Int8},
 		{layers: 2, dim: 1184, size: 128, heads: 12, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int8, biased: true},
 		{layers: 2, dim: 1184, heads: 16, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int4, biased: true},
 	} {

@@ -36,7 +36,7 @@ func chainShared(headSize int, packed bool) int {
 	if packed {
 		ring = chainPackedStages*packedStep + 2*chainMostPackedSteps*(8*64+4*16) + 16*chainPackedStages
 	}
-	return ring + chainMostGroup*(2*headSize+16) + 8*headSize/8*16 +
+	return ring + (chainMostGroup+2)*(2*headSize+16) + 8*headSize/8*16 +
 		4*chainLinkBytes + 8*chainMostAttentions
 }
 

@@ -133,7 +133,8 @@ struct Layout {
   static constexpr int ring = 0, a = ring + STAGES * STAGE;
   static constexpr int ofA = SCALES ? MOST_PACKED_STEPS * PACKED_A : MOST_STEPS * DEPTH * 2;
   static constexpr int queries = a + 2 * ofA, ofQuery = HEAD_SIZE * 2 + 16;
-  static constexpr int sums = queries + MOST_GROUP * ofQuery, links = sums + CONSUMERS * MERGED * 16, held = links + LINKS * (int)sizeof(ChainLink);
+  static constexpr int fresh = queries + MOST_GROUP * ofQuery;  // the new key and the new value
+  static constexpr int sums = fresh + 2 * ofQuery, links = sums + CONSUMERS * MERGED * 16, held = links + LINKS * (int)sizeof(ChainLink);
   static constexpr int full = held + MOST_ATTENTIONS * (int)sizeof(Held), empty = full + 8 * STAGES, bytes = empty + 8 * STAGES;
 };
 static_assert(sizeof(ChainLink) % 16 == 0 && Layout::bytes <= 232448, "a link is copied 16 bytes at a time");
@@ -200,6 +201,8 @@ struct Tiles {
     used = (all + each - 1) / each;
     from = min(all, run * each), to = head < l.keyHeads ? min(all, from + each) : from;
   }
+  // has reports whether a key is in one of the tiles, or before them.
+  DEVICE bool has(int key) const { return to * TILE > key; }
 };
 
 struct Place {
@@ -318,6 +321,7 @@ struct Consumer {
   template <Packing packed> DEVICE void multiplyPacked(const ChainLink& l, int number, const Plan& plan, uint32_t a);
   DEVICE void finish(const ChainLink& l, int number, const Plan& plan) const;
   DEVICE void turn(const ChainLink& l, const Held& h, const Tiles& t);
+  DEVICE void addFresh(uint32_t tile, int row) const;
   DEVICE void attend(const ChainLink& l, int number, const Held& h, const Tiles& t);
   DEVICE void merge(const ChainLink& l, int number, const Tiles& t) const;
 };
@@ -614,24 +618,22 @@ DEVICE void Consumer::finish(const ChainLink& l, int number, const Plan& plan) c
 
 // ---- attention
 
-// turn brings turned queries to shared memory. Where the block has the new token's tile, the token
-// is added there, and to the cache. A thread has two elements of either half of a row.
+// turn brings turned queries to shared memory. Where the block has the new token's tile, so it does
+// the new key and value, and adds them to the cache. A thread has two elements of either half of a
+// row.
 DEVICE void Consumer::turn(const ChainLink& l, const Held& h, const Tiles& t) {
   constexpr int THREADS_OF_ROW = HEAD_SIZE / 4;
   const int pair = threadIdx.x % THREADS_OF_ROW, group = l.heads / l.keyHeads, tokens = h.before();
-  const bool fresh = t.to * TILE > tokens;
-  Ring<STAGES> last = ring;
-  for (int n = t.from + 1; n < t.to; n++) last.advance();
   // Rows are the new key, the new value, and queries, of which there are eight for the product.
   for (int row = threadIdx.x / THREADS_OF_ROW; row < 2 + MOST_GROUP; row += JOINING / THREADS_OF_ROW) {
     const bool isKey = row == 0, isValue = row == 1;
-    const uint32_t query = at + Layout::queries + (row - 2) * Layout::ofQuery + 4 * pair;
+    const uint32_t to = at + (row < 2 ? Layout::fresh + row * Layout::ofQuery : Layout::queries + (row - 2) * Layout::ofQuery) + 4 * pair;
     if (row >= 2 + group) {
-      storeShared4(query, 0u);
-      storeShared4(query + HEAD_SIZE, 0u);
+      storeShared4(to, 0u);
+      storeShared4(to + HEAD_SIZE, 0u);
       continue;
     }
-    if (row < 2 && !fresh) continue;
+    if (row < 2 && !t.has(tokens)) continue;
     const uint64_t* from = (isKey ? l.k + t.head * (HEAD_SIZE / 2) : isValue ? l.v + t.head * (HEAD_SIZE / 2) : l.in + (t.head * group + row - 2) * (HEAD_SIZE / 2)) + pair;
     float2 of[2] = {{1, 0}, {1, 0}};
     if (l.frequencies && !isValue)
@@ -652,28 +654,28 @@ DEVICE void Consumer::turn(const ChainLink& l, const Held& h, const Tiles& t) {
       low = pack(y.x * of[0].x - z.x * of[0].y, y.y * of[1].x - z.y * of[1].y);
       high = pack(z.x * of[0].x + y.x * of[0].y, z.y * of[1].x + y.y * of[1].y);
     }
-    if (row >= 2) {
-      storeShared4(query, low);
-      storeShared4(query + HEAD_SIZE, high);
-      continue;
-    }
-    if (h.takes()) {
-      Scalar* to = isKey ? (Scalar*)l.keys + h.item * l.keysBatch + t.head * l.keysHead + tokens * l.keysRow
-                         : (Scalar*)l.values + h.item * l.valuesBatch + t.head * l.valuesHead + tokens * l.valuesRow;
-      ((uint32_t*)to)[pair] = low, ((uint32_t*)to)[pair + HEAD_SIZE / 4] = high;
-    }
-    barrierWait(full(last), last.parity);
-    const uint32_t rows = stage(last) + isValue * ROWS_OF_TILE;
-    storeShared4(tiled(rows, tokens % TILE, pair / 4) + pair % 4 * 4, low);
-    storeShared4(tiled(rows, tokens % TILE, pair / 4 + HEAD_SIZE / 16) + pair % 4 * 4, high);
-    sharedToAsync();
+    storeShared4(to, low);
+    storeShared4(to + HEAD_SIZE, high);
+    if (row >= 2 || !h.takes()) continue;
+    Scalar* cached = isKey ? (Scalar*)l.keys + h.item * l.keysBatch + t.head * l.keysHead + tokens * l.keysRow
+                           : (Scalar*)l.values + h.item * l.valuesBatch + t.head * l.valuesHead + tokens * l.valuesRow;
+    ((uint32_t*)cached)[pair] = low, ((uint32_t*)cached)[pair + HEAD_SIZE / 4] = high;
   }
-  if (!fresh) return;
+}
+
+// addFresh puts the new token into its tile, which is the last one, once a warp comes to that: the
+// ring has no room for all tiles at once.
+DEVICE void Consumer::addFresh(uint32_t tile, int row) const {
+  constexpr int PIECES = HEAD_SIZE / 8;
+  for (int i = lane(); i < 2 * PIECES; i += 32) {
+    const int isValue = i / PIECES, piece = i % PIECES;
+    storeShared16(tiled(tile + isValue * ROWS_OF_TILE, row, piece), loadShared16(at + Layout::fresh + isValue * Layout::ofQuery + 16 * piece));
+  }
   // Values behind the new one may be anything, also what no probability of 0 makes 0.
-  barrierWait(full(last), last.parity);
-  for (int i = threadIdx.x; i < BOXES * TILE * 8; i += JOINING)
-    if (i / 8 % TILE > tokens % TILE) storeShared16(stage(last) + ROWS_OF_TILE + 16 * i, make_uint4(0, 0, 0, 0));
+  for (int i = lane(); i < BOXES * TILE * 8; i += 32)
+    if (i / 8 % TILE > row) storeShared16(tile + ROWS_OF_TILE + 16 * i, make_uint4(0, 0, 0, 0));
   sharedToAsync();
+  __syncwarp();
 }
 
 // attend sends what the block's keys give of the queries that share them. Keys are rows of a
@@ -693,6 +695,7 @@ DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, cons
     for (int tile = t.from; tile < t.to; tile++, r.advance()) {
       barrierWait(full(r), r.parity);
       const uint32_t k = stage(r), v = k + ROWS_OF_TILE;
+      if ((tile + 1) * TILE >= keys) addFresh(k, (keys - 1) % TILE);
       float s[2][4] = {};
 #pragma unroll
       for (int step = 0; step < HEAD_SIZE / 16; step++)
