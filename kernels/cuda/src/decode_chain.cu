@@ -20,11 +20,11 @@
 // depth, so that a launch gives the bits of the one before.
 //
 // Matrices of 8 or 4 bits, as packed.cuh has them, lie (columns, depth). A step of theirs is 128
-// bytes of codes of each column, and their scales. A code becomes a float16 with an instruction or
-// two, as bits below the exponent of 1024, and the row becomes float16 numbers, times a power of
-// two for each group of 32. The eight columns of mma.sync's second operand are the groups of a
-// step: each group's codes are multiplied by all of them, and of what that gives the group's own
-// column is taken. What 1024 adds is taken away from it.
+// bytes of codes of each column, and their scales. Codes are multiplied as they are, by a row of
+// whole numbers: of A, times a power of two for each group of 32, in 14 bits and a sign. The eight
+// columns of mma.sync's second operand are the upper and the lower bytes of four groups. Each of
+// these groups' codes are multiplied by all of them, and of what that gives the group's own columns
+// are taken.
 //
 // Compile for sm_90a with -DPACKED where matrices may be packed, -DKERNEL=name, -DELEMENT_BF16 or
 // -DELEMENT_F16, and -DHEAD_SIZE=64 or 128.
@@ -118,7 +118,6 @@ struct ChainArguments {
   int32_t count;
   int32_t flight;  // steps on their way at most
 };
-
 
 // Held is what an attention's cache holds when the chain begins.
 struct Held {
@@ -339,30 +338,36 @@ DEVICE void Consumer::source(const ChainLink& l, int number) const {
   if (threadIdx.x % 16 == 0) put(l.outSquares + at / 16, word(square, numberOf(number)));
 }
 
-// putPacked writes four neighbours of A where multiplyPacked reads them: as float16, times a power
-// of two of their group. Eight threads side by side have those of a group.
+// putPacked writes four neighbours of A where multiplyPacked reads them: as whole numbers, times a
+// power of two of their group, in two bytes each. Eight threads side by side have those of a group.
 DEVICE void putPacked(int32_t packing, uint32_t to, int four, uint32_t low, uint32_t high) {
   const float2 x = unpack(low), y = unpack(high);
-  float sum = x.x + x.y + y.x + y.y, most = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(y.x), fabsf(y.y)));
+  const float list[4] = {x.x, x.y, y.x, y.y};
+  uint32_t most = 0;  // as bits, of which those of a NaN are the largest
 #pragma unroll
-  for (int other = 1; other < 8; other *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, other));
-  const Power power = Power::of(most);
+  for (int n = 0; n < 4; n++) most = max(most, __float_as_uint(fabsf(list[n])));
+#pragma unroll
+  for (int other = 1; other < 8; other *= 2) most = max(most, __shfl_xor_sync(~0u, most, other));
+  const Power power = Power::of(__uint_as_float(most));
+  const float up = power.up / 2;  // the largest number has 14 bits then
   const int group = four / 8, in = four % 8;
-  const float by = packing == Int4 && in >= 4 ? power.up / 16 : power.up;
-  uint32_t first, second;
-  float less;
-  if (packing == Int8) {
-    first = packed<__half>(x.x * by, x.y * by), second = packed<__half>(y.x * by, y.y * by), less = 1024 + 128;
-  } else {
-    first = packed<__half>(x.x * by, y.x * by), second = packed<__half>(x.y * by, y.y * by), less = in < 4 ? 1024 + 8 : 64 + 8;
-  }
-  storeShared8(to + group * 64 + in % 4 * 16 + in / 4 * 8, first, second);
-  sum = sum * power.up * -less;  // -less * power.up may be infinite
+  uint32_t bytes[2] = {0, 0};
+  int sum = 0;
 #pragma unroll
-  for (int other = 1; other < 8; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-  const uint32_t at = to + PIECES_OF_A + group / 2 * 16 + group % 2 * 4;
-  if (in == 0) storeShared4(at, sum), storeShared4(at + 8, power.down);
-  if (packing == Int8 && in == 1) storeShared4(at + 32, 0u), storeShared4(at + 40, 0u);
+  for (int n = 0; n < 4; n++) {
+    const int q = __float2int_rn(list[n] * up), upper = (q + 128) >> 8;
+    sum += q;
+    bytes[0] |= (upper & 255) << 8 * n, bytes[1] |= (q & 255) << 8 * n;
+  }
+  const uint32_t at = to + group * 64 + in % 4 * 8 + in / 4 * 4;
+  storeShared4(at, bytes[0]), storeShared4(at + 32, bytes[1]);
+  if (packing == Int4)
+#pragma unroll
+    for (int other = 1; other < 8; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
+  if (in > 0) return;
+  const float less = most >= 0x7f800000 ? __uint_as_float(0x7fffffff) : packing == Int4 ? -8 * (float)sum : 0;
+  const uint32_t beside = to + PIECES_OF_A + group / 2 * 16 + group % 2 * 4;
+  storeShared4(beside, less), storeShared4(beside + 8, 2 * power.down);
 }
 
 // putStep writes four neighbours of a step of A where multiply reads them: what a lane multiplies
@@ -428,63 +433,74 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
 }
 
 #ifdef PACKED
+// multiplyCodes adds a product of bytes of whole numbers, 16 rows by 32 and 32 by 8.
+template <Packing packed> DEVICE void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if (packed == Int8)
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // multiplyPacked is multiply of codes of four or eight bits.
 template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& l, int number, const Plan& plan, uint32_t a) {
-  constexpr int GROUPS = packed == Int8 ? 4 : 8;  // of a step
+  constexpr int SETS = packed == Int8 ? 1 : 2;  // of four groups of a step, whose bytes are the columns of a product
   const int steps = l.steps, row = 16 * warp() + lane() / 4, ofLane = 16 * warp() + lane() % 16, own = lane() / 4, t = lane() % 4;
+  // Lanes have the sums of upper bytes, or of lower ones.
+  const bool isUpper = t < 2;
+  const float counts = isUpper ? 256 : 1;
   int panel = plan.panel, step = plan.step, slot = 0, place = plan.ofFirst;
   float sums[2] = {0, 0};
 #pragma unroll 1
   for (int left = plan.run.to - plan.run.from; left > 0; left--) {
     // The codes of two pieces of either row, their scales, and of A what the lane multiplies by and
     // adds beside.
-    uint32_t code[4][4], scale[2];
+    uint32_t code[4][4], scale[SETS][2];
+    float2 mine[SETS];
+    uint4 beside[SETS];
+    const uint32_t x = a + slot * PACKED_A;
+#pragma unroll
+    for (int set = 0; set < SETS; set++) {
+      mine[set] = loadShared8(x + set * 256 + (own % 4 * 2 + own / 4) * 32 + t * 8);
+      beside[set] = loadShared16(x + PIECES_OF_A + (2 * set + t % 2) * 16);
+    }
     barrierWait(full(ring), ring.parity);
     const uint32_t box = stage(ring);
 #pragma unroll
     for (int k = 0; k < 4; k++) loadMatrix4(code[k], boxed(box, ofLane, 2 * k + lane() / 16));
-    const uint32_t from = box + UNIT + row * 16 + (packed == Int8 ? step % 2 * 8 + t % 2 * 4 : t * 4);
-    scale[0] = loadShared4(from), scale[1] = loadShared4(from + 8 * 16);
-    const uint32_t x = a + slot * PACKED_A;
-    const uint4 mine = loadShared16(x + own % GROUPS * 64 + t * 16), beside = loadShared16(x + PIECES_OF_A + t * 16);
+#pragma unroll
+    for (int set = 0; set < SETS; set++) {
+      const uint32_t from = box + UNIT + row * 16 + (packed == Int8 ? step % 2 : set) * 8 + t % 2 * 4;
+      scale[set][0] = loadShared4(from), scale[set][1] = loadShared4(from + 8 * 16);
+    }
     release();
-    float c[GROUPS][4] = {};
 #pragma unroll
-    for (int group = 0; group < GROUPS; group++) {
-      const uint32_t b[4] = {mine.x, mine.y, mine.z, mine.w};
-      if (packed == Int8) {
+    for (int set = 0; set < SETS; set++) {
+      int c[4][4] = {};
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          const uint32_t v = code[group][2 * n] ^ 0x80808080, w = code[group][2 * n + 1] ^ 0x80808080;
-          const uint32_t codes[4] = {__byte_perm(v, 0x64646464, 0x4140), __byte_perm(w, 0x64646464, 0x4140), __byte_perm(v, 0x64646464, 0x4342),
-                                     __byte_perm(w, 0x64646464, 0x4342)};
-          multiplyAdd<F16>(c[group], codes, b[2 * n], b[2 * n + 1]);
+      for (int n = 0; n < 4; n++) {
+        const uint32_t b0 = __float_as_uint(mine[set].x), b1 = __float_as_uint(mine[set].y);
+        if (packed == Int8) {
+          multiplyCodes<packed>(c[n], code[n], b0, b1);
+        } else {
+          const int group = 4 * set + n;
+          const uint32_t v = code[group / 2][group % 2 * 2], w = code[group / 2][group % 2 * 2 + 1];
+          const uint32_t codes[4] = {v & 0x0f0f0f0f, w & 0x0f0f0f0f, v >> 4 & 0x0f0f0f0f, w >> 4 & 0x0f0f0f0f};
+          multiplyCodes<packed>(c[n], codes, b0, b1);
         }
-      } else {
-        const uint32_t v = code[group / 2][group % 2 * 2], w = code[group / 2][group % 2 * 2 + 1], v8 = v >> 8, w8 = w >> 8;
-        const auto codesOf = [&](uint32_t v, uint32_t mask) {
-          uint32_t both;  // one instruction needs mask and exponent in registers
-          asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(v), "r"(mask), "r"(0x64006400));
-          return both;
-        };
-        const uint32_t low[4] = {codesOf(v, 0x000f000f), codesOf(w, 0x000f000f), codesOf(v8, 0x000f000f), codesOf(w8, 0x000f000f)};
-        multiplyAdd<F16>(c[group], low, b[0], b[1]);
-        const uint32_t high[4] = {codesOf(v, 0x00f000f0), codesOf(w, 0x00f000f0), codesOf(v8, 0x00f000f0), codesOf(w8, 0x00f000f0)};
-        multiplyAdd<F16>(c[group], high, b[2], b[3]);
       }
-    }
-    // Of group n's sums only those of column n mean something.
-    float d[4];
+      // Of a group's sums only those of its own columns mean something.
+      float d[4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const float low = t % 2 ? c[2 + e % 2][e] : c[e % 2][e];
-      d[e] = GROUPS == 4 ? low : t / 2 ? (t % 2 ? c[GROUPS - 2 + e % 2][e] : c[GROUPS - 4 + e % 2][e]) : low;
-    }
+      for (int e = 0; e < 4; e++) d[e] = (float)(t % 2 ? c[2 + e % 2][e] : c[e % 2][e]);
+      const float less[2] = {isUpper ? __uint_as_float(beside[set].x) : 0, isUpper ? __uint_as_float(beside[set].y) : 0};
 #pragma unroll
-    for (int n = 0; n < 2; n++) {
-      const float2 by = __half22float2(*(const __half2*)&scale[n]);
-      sums[n] = fmaf(by.x * __uint_as_float(beside.z), d[2 * n] + __uint_as_float(beside.x), sums[n]);
-      sums[n] = fmaf(by.y * __uint_as_float(beside.w), d[2 * n + 1] + __uint_as_float(beside.y), sums[n]);
+      for (int n = 0; n < 2; n++) {
+        const float2 by = __half22float2(*(const __half2*)&scale[set][n]);
+        sums[n] = fmaf(by.x * __uint_as_float(beside[set].z), fmaf(d[2 * n], counts, less[0]), sums[n]);
+        sums[n] = fmaf(by.y * __uint_as_float(beside[set].w), fmaf(d[2 * n + 1], counts, less[1]), sums[n]);
+      }
     }
     if (++slot == steps) slot = 0;
     if (++step < steps && left > 1) continue;
@@ -691,10 +707,9 @@ DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, cons
     }
     // A lane has two queries.
     float most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}, o[HEAD_SIZE / 16][4] = {};
-    Ring<STAGES> r = ring;
-    for (int tile = t.from; tile < t.to; tile++, r.advance()) {
-      barrierWait(full(r), r.parity);
-      const uint32_t k = stage(r), v = k + ROWS_OF_TILE;
+    for (int tile = t.from; tile < t.to; tile++) {
+      barrierWait(full(ring), ring.parity);
+      const uint32_t k = stage(ring), v = k + ROWS_OF_TILE;
       if ((tile + 1) * TILE >= keys) addFresh(k, (keys - 1) % TILE);
       float s[2][4] = {};
 #pragma unroll
@@ -740,6 +755,7 @@ DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, cons
           multiplyAdd<Type>(o[n], a, p[2 * step], p[2 * step + 1]);
         }
       }
+      release();
     }
     const int group = l.heads / l.keyHeads;
 #pragma unroll
@@ -752,10 +768,13 @@ DEVICE void Consumer::attend(const ChainLink& l, int number, const Held& h, cons
 #pragma unroll
       for (int n = 0; n < HEAD_SIZE / 8; n++) put(to + 2 + 8 * n + own, word(o[n / 2][n % 2 * 2 + e], numberOf(number)));
     }
+    return;
   }
-  for (int tile = t.from; tile < t.to; tile++) release();
+  for (int tile = t.from; tile < t.to; tile++) {
+    barrierWait(full(ring), ring.parity);  // an earlier arrival would count for the tile before
+    release();
+  }
 }
-
 
 // Joined is sums over some keys, relative to the largest score.
 struct Joined {
