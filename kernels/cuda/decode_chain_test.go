@@ -4,6 +4,7 @@ package cuda_test
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -212,7 +213,7 @@ func (r *chainTest) results() (list [][]float64) {
 // kernel, which gives what they give, the same bits in each launch: whatever the sizes, the length
 // of the cache, and the layout of the weights.
 func TestDecodeChain(t *testing.T) {
-	for _, c := range []chainCase{
+	for n, c := range []chainCase{
 		{layers: 3, dim: 2048, heads: 32, keyHeads: 4, hidden: 5632, vocabulary: 8000, capacity: 1200, held: 1024},
 		{layers: 2, dim: 1024, heads: 8, keyHeads: 8, hidden: 2816, vocabulary: 4000, capacity: 300, held: 31, biased: true, wide: true},
 		{layers: 2, dim: 1160, heads: 16, keyHeads: 2, hidden: 3000, vocabulary: 5000, capacity: 5000, held: 4500, transposed: true},
@@ -229,50 +230,54 @@ func TestDecodeChain(t *testing.T) {
 		{layers: 2, dim: 1184, heads: 16, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int4, biased: true},
 	} {
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
-			r := newChainTest(t, dtype, c)
-			if !r.d.HasMaps() {
-				t.Skip("this GPU has no kernel for it")
+			t.Run(fmt.Sprintf("%v/%d", dtype, n), func(t *testing.T) { newChainTest(t, dtype, c).compare() })
+		}
+	}
+}
+
+// compare runs the chain of a token beside its calls.
+func (r *chainTest) compare() {
+	if !r.d.HasMaps() {
+		r.Skip("this GPU has no kernel for it")
+	}
+	var launched []string
+	r.d.Trace(func(kernel string) { launched = append(launched, kernel) })
+	recording, err := r.d.Capture(r.token)
+	r.d.Trace(nil)
+	r.must(err)
+	if len(launched) != 1 || !strings.HasPrefix(launched[0], "decode_chain") {
+		r.Fatalf("%s: %v were recorded, it needs to be one kernel", r.name, launched)
+	}
+	for step := range 3 {
+		held, rests := r.held+step, step == 2
+		r.begin(held, rests)
+		r.must(r.token())
+		want := r.results()
+		r.begin(held, rests)
+		r.must(recording.Launch())
+		got := r.results()
+		for n := range want {
+			if !rests || n >= len(want)-2*r.layers { // otherwise what it attends to means nothing
+				r.close(step, n, got[n], want[n])
 			}
-			var launched []string
-			r.d.Trace(func(kernel string) { launched = append(launched, kernel) })
-			recording, err := r.d.Capture(r.token)
-			r.d.Trace(nil)
-			r.must(err)
-			if len(launched) != 1 || !strings.HasPrefix(launched[0], "decode_chain") {
-				t.Fatalf("%s: %v were recorded, it needs to be one kernel", r.name, launched)
+		}
+		for n, state := range r.states {
+			now := kernels.Of(make([]int32, 5), 5)
+			r.must(r.d.Copy(now, state))
+			tokens := int32(held + 1)
+			if rests {
+				tokens--
 			}
-			for step := range 3 {
-				held, rests := c.held+step, step == 2
-				r.begin(held, rests)
-				r.must(r.token())
-				want := r.results()
-				r.begin(held, rests)
-				r.must(recording.Launch())
-				got := r.results()
-				for n := range want {
-					if !rests || n >= len(want)-2*r.layers { // otherwise what it attends to means nothing
-						r.close(step, n, got[n], want[n])
-					}
-				}
-				for n, state := range r.states {
-					now := kernels.Of(make([]int32, 5), 5)
-					r.must(r.d.Copy(now, state))
-					tokens := int32(held + 1)
-					if rests {
-						tokens--
-					}
-					if list := kernels.Host[int32](now); list[2] != tokens || list[1] != 0 {
-						t.Fatalf("%s: step %d: layer %d holds %v tokens, it needs to be 0 and %d", r.name, step, n, list[1:3], tokens)
-					}
-				}
-				for again := range 4 {
-					r.begin(held, rests)
-					r.must(recording.Launch())
-					for n, list := range r.rows() {
-						if !slices.EqualFunc(list, got[n], func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }) {
-							t.Fatalf("%s: step %d: result %d of launch %d has other bits", r.name, step, n, again)
-						}
-					}
+			if list := kernels.Host[int32](now); list[2] != tokens || list[1] != 0 {
+				r.Fatalf("%s: step %d: layer %d holds %v tokens, it needs to be 0 and %d", r.name, step, n, list[1:3], tokens)
+			}
+		}
+		for again := range 4 {
+			r.begin(held, rests)
+			r.must(recording.Launch())
+			for n, list := range r.rows() {
+				if !slices.EqualFunc(list, got[n], func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }) {
+					r.Fatalf("%s: step %d: result %d of launch %d has other bits", r.name, step, n, again)
 				}
 			}
 		}
