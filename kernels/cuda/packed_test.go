@@ -152,7 +152,7 @@ func TestBorrowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func(name string, borrows int, run func() error) {
+	check := func(name string, borrows, most int, run func() error) {
 		t.Helper()
 		if err := d.Trim(); err != nil {
 			t.Fatal(err)
@@ -161,8 +161,8 @@ func TestBorrowed(t *testing.T) {
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}
-		const small = 1 << 18 // beside what is told, sums of parts of a product come to half of it here
-		if borrowed := d.Memory().Cached - before.Cached; borrowed < borrows || borrowed > borrows+borrows/2+small {
+		const small = 1 << 18
+		if borrowed := d.Memory().Cached - before.Cached; borrowed < borrows || borrowed > most+small {
 			t.Errorf("%s: %d bytes were borrowed, %d are told", name, borrowed, borrows)
 		}
 	}
@@ -173,7 +173,8 @@ func TestBorrowed(t *testing.T) {
 		few := &kernels.MatMul{A: x.Slice(0, 0, 4), B: gate.Permute(1, 0)}
 		gated := &kernels.MatMul{A: x, B: gate.Permute(1, 0), Epilogue: kernels.Gate{BUp: up.Permute(1, 0), Pre: both.Slice(0, 0, rows), Up: both.Slice(0, rows, 2*rows)}}
 		for name, m := range map[string]*kernels.MatMul{"product": product, "few rows": few, "gated product": gated} {
-			check(fmt.Sprint(weights, " ", name), d.MatMulBorrows(m), func() error {
+			borrows := d.MatMulBorrows(m)
+			check(fmt.Sprint(weights, " ", name), borrows, borrows*3/2, func() error {
 				return d.MatMul(m, kernels.MatMulOutputs{C: c.Slice(0, 0, m.A.Shape[0])})
 			})
 		}
@@ -184,5 +185,8 @@ func TestBorrowed(t *testing.T) {
 	}
 	problem := &kernels.LinearCrossEntropy{Hidden: x, Weight: head, Targets: targets}
 	out := kernels.LinearCrossEntropyOutputs{Loss: loss, DHidden: dx}
-	check("loss", d.LinearCrossEntropyBorrows(problem, out), func() error { return d.LinearCrossEntropy(problem, out) })
+	borrows := d.LinearCrossEntropyBorrows(problem, out)
+	check("loss", borrows, 4*borrows, func() error { // sums of parts of the second product are not told
+		return d.LinearCrossEntropy(problem, out)
+	})
 }
