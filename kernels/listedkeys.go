@@ -20,6 +20,8 @@ type ListedAttention struct {
 	V     Tensor  // (1|B, Hk, Sk, Dv)
 	Lists Tensor  // (1|B, 1|Hk, Sq, n), int32 or int64: rows of K
 	Scale float64 // 0 means 1/√D
+
+	Deterministic bool // gradients that are bit-equal from run to run; on the CPU they always are
 }
 
 // ListedKernels is a device that computes attention to listed keys.

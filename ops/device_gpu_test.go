@@ -197,6 +197,26 @@ func TestGraphsOnTheDevice(t *testing.T) {
 			}
 			return ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Mask: listed})
 		}},
+		"single keys of a top-k choice": {shapes: [][]int{{2, 6, 90, 64}, {2, 2, 90, 64}, {2, 2, 90, 48}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			fit := gorgonia.Must(ops.MatMul(in[1], in[1], ops.MatMulOptions{TransposeB: true}))
+			_, chosen, err := ops.TopK(fit, 20)
+			if err != nil {
+				return nil, err
+			}
+			return ops.ListedKeysAttention(in[0], in[1], in[2], chosen, ops.ListedKeysOptions{})
+		}},
+		"the gradient of attention's gradient": {shapes: [][]int{{1, 4, 70, 64}, {1, 2, 90, 64}, {1, 2, 90, 48}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			out, err := ops.FlashAttention(in[0], in[1], in[2], causal)
+			if err != nil {
+				return nil, err
+			}
+			score := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(out, out))))
+			gradients, err := ops.Gradients(score, in[0], in[1])
+			if err != nil {
+				return nil, err
+			}
+			return ops.Mul(gradients[0], gradients[0])
+		}},
 		"the logsumexp": {shapes: [][]int{{1, 2, 50, 64}, {1, 2, 60, 64}, {1, 2, 60, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
 			out, lse, err := ops.FlashAttentionLSE(in[0], in[1], in[2], causal)
 			if err != nil {

@@ -13,6 +13,8 @@ import (
 type ListedKeysOptions struct {
 	Layout Layout  // of q, k, v and the output
 	Scale  float64 // the factor of q·k; 0 means 1/√D
+
+	Deterministic bool // gradients that are bit-equal from run to run; on the CPU they always are
 }
 
 // ListedKeysAttention is attention in which each query reads the keys on a list of its own, chosen
@@ -26,14 +28,15 @@ type ListedKeysOptions struct {
 // Time and memory grow with Sq·n: keys that no list has are not read. It pays where several query
 // heads share a list, as keys are brought together once for all of them. Nothing else hides a key,
 // so that the choice needs to leave out the future. A query without keys has an output of 0. The
-// choice has no gradient; q, k and v have. An index that is none is an error of the run. On a GPU,
-// which has no kernel for it, the error of a machine of [NewMachine] wraps [errors.ErrUnsupported].
+// choice has no gradient; q, k and v have. An index that is none is an error of the run. A GPU
+// takes it for no key, and the next call that waits for the device returns the error. Heads have up
+// to 256 elements there.
 func ListedKeysAttention(q, k, v, lists *gorgonia.Node, o ListedKeysOptions) (*gorgonia.Node, error) {
 	const name = "ListedKeysAttention"
 	if o.Layout != BHSD && o.Layout != BSHD {
 		return nil, fmt.Errorf("%s: layout is %d, it needs to be BHSD or BSHD", name, o.Layout)
 	}
-	a := &listedKeys{layout: o.Layout, scale: o.Scale}
+	a := &listedKeys{layout: o.Layout, scale: o.Scale, deterministic: o.Deterministic}
 	return apply(name, kernel{describe: a.describe, forward: a.forward, backward: a.backward},
 		input{name: "q", node: q, form: ownRowsForm}, input{name: "k", node: k, form: ownRowsForm}, input{name: "v", node: v, form: ownRowsForm},
 		input{name: "lists", node: lists, form: indexForm})
@@ -41,8 +44,9 @@ func ListedKeysAttention(q, k, v, lists *gorgonia.Node, o ListedKeysOptions) (*g
 
 // listedKeys is the kernel of ListedKeysAttention.
 type listedKeys struct {
-	layout Layout
-	scale  float64
+	layout        Layout
+	scale         float64
+	deterministic bool
 }
 
 // view is a tensor of rows as (B, H, S, D).
@@ -54,7 +58,7 @@ func (a *listedKeys) view(t kernels.Tensor) kernels.Tensor {
 }
 
 func (a *listedKeys) problem(in tensors) *kernels.ListedAttention {
-	return &kernels.ListedAttention{Q: a.view(in[0]), K: a.view(in[1]), V: a.view(in[2]), Lists: in[3], Scale: a.scale}
+	return &kernels.ListedAttention{Q: a.view(in[0]), K: a.view(in[1]), V: a.view(in[2]), Lists: in[3], Scale: a.scale, Deterministic: a.deterministic}
 }
 
 func (a *listedKeys) describe(in tensors) (is description, err error) {

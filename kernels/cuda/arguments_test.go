@@ -24,7 +24,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4,
 		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24,
 		"uint64_t*": 8, "ChainLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "Weight": reflect.TypeFor[rowsWeight]().Size(),
-		"EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
+		"AttentionArguments": reflect.TypeFor[arguments]().Size(), "EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
 	}
 	for _, twin := range []struct {
 		file, name string
@@ -51,6 +51,11 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"logsoftmax.cu", "LogSoftmaxArguments", reflect.TypeFor[softmaxArguments]()},
 		{"softmax.cu", "SoftmaxArguments", reflect.TypeFor[softmaxArguments]()},
 		{"indexed.cu", "IndexedArguments", reflect.TypeFor[indexedArguments]()},
+		{"listedkeys.cuh", "ListedArguments", reflect.TypeFor[listedArguments]()},
+		{"listedkeys_backward.cu", "ListedBounds", reflect.TypeFor[listedBounds]()},
+		{"listedkeys_backward.cu", "ListedSums", reflect.TypeFor[listedSums]()},
+		{"attention_second.cu", "SecondArguments", reflect.TypeFor[secondArguments]()},
+		{"attention_second.cu", "SecondSinks", reflect.TypeFor[secondSinks]()},
 		{"weight.cuh", "Weight", reflect.TypeFor[rowsWeight]()},
 		{"decode_chain.cu", "ChainLink", reflect.TypeFor[linkArguments]()},
 		{"decode_chain.cu", "ChainArguments", reflect.TypeFor[chainArguments]()},

@@ -53,6 +53,15 @@
 // take 104 bytes an element. Table entries beyond 32 bits are cut to them, and not an error as on
 // the CPU.
 //
+// Attention to listed keys runs on kernels for any device since Ampere, with heads up to 256. The
+// query heads of a group share the rows of K and V that a block gathers. The gradients of K and V
+// are sums of float32 in no order. With Deterministic they are sums of integers of 64 bits, in a
+// unit that follows from the largest elements: a NaN in q, v or dO then makes all of them NaN.
+//
+// Second derivatives of attention run on kernels for any device, too, with heads up to 256. They
+// know no score and no mask of a user's, and with Deterministic no gradient of a bias. Results are
+// the same from call to call, but for that of a bias whose elements several scores share.
+//
 // Products take packed weights, whose numbers are rounded to the type of what they are multiplied
 // by: in registers for up to sixteen rows, and otherwise in scratch memory for the time of the
 // product.

@@ -31,6 +31,8 @@ const (
 	faultGather
 	faultScatter
 	faultListBlocks
+	faultListedForward
+	faultListedBackward
 )
 
 // faultNames are what messages call the kernels and their indices.
@@ -43,6 +45,8 @@ var faultNames = [...]struct{ kernel, indices, also string }{
 	faultGather:               {"gather", "ids", ""},
 	faultScatter:              {"scatter", "ids", ""},
 	faultListBlocks:           {"list blocks", "lists", ""},
+	faultListedForward:        {"listed attention forward", "lists", ", or -1, which is no key"},
+	faultListedBackward:       {"listed attention backward", "lists", ", or -1, which is no key"},
 }
 
 // fault tells a kernel where to note an index.

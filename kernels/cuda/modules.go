@@ -94,6 +94,12 @@ func compiledModules() ([]compiledModule, error) {
 	for _, v := range matmulRowsVariants() {
 		list = append(list, v.module())
 	}
+	for _, v := range slices.Concat(listedForwardVariants(), listedBackwardVariants(false), listedBackwardVariants(true)) {
+		list = append(list, v.compiled())
+	}
+	for _, v := range secondVariants() {
+		list = append(list, v.compiled())
+	}
 	list = append(list, chainModules()...)
 	for i, m := range list {
 		var err error
