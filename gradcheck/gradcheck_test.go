@@ -152,37 +152,41 @@ func (elsewhere) Upload(t *tensor.Dense) (*tensor.Dense, error) {
 	return t.Clone().(*tensor.Dense), nil
 }
 
-// Ops, a score and a whole model pass.
+// graphs are an op, a score, a whole model and a scalar, with what a check of each leaves out.
+var graphs = map[string]struct {
+	build gradcheck.Build
+	o     gradcheck.Options
+}{
+	"an op": {func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
+		x, w := input(g, dtype, "x", 3, 5), input(g, dtype, "w", 5, 2)
+		y, err := ops.Linear(x, w, nil, ops.LinearOptions{Activation: kernels.GELUErf})
+		return y, gorgonia.Nodes{x, w}, err
+	}, gradcheck.Options{}},
+	"a score": {func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
+		q, bias := input(g, dtype, "q", 1, 2, 5, 3), input(g, dtype, "bias", 5)
+		y, err := ops.FlashAttention(q, q, q, ops.AttentionOptions{Score: func(p ops.Pair) ops.Expr {
+			return p.Score.Mul(p.Score).Add(ops.Lookup(bias, p.Key))
+		}})
+		return y, gorgonia.Nodes{q, bias}, err
+	}, gradcheck.Options{Contiguous: true}},
+	"a model": {func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
+		s := nn.NewScope(g, nn.NewParameters(1)).DType(dtype)
+		x := s.Tensor(input(g, dtype, "x", 2, 3, 8), nil)
+		y := s.Stack("blocks", x, 1, nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Heads: 2}})
+		return y.Node(), s.Trainable(), s.Err()
+	}, gradcheck.Options{Elements: 3}},
+	"a loss": {func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
+		x := input(g, dtype, "x", 3, 4)
+		y, err := ops.Mean(x)
+		return y, gorgonia.Nodes{x}, err
+	}, gradcheck.Options{}},
+}
+
 func TestGraph(t *testing.T) {
-	options := gradcheck.Options{Single: true, Device: elsewhere{}}
-	for name, c := range map[string]struct {
-		build gradcheck.Build
-		o     gradcheck.Options
-	}{
-		"an op": {func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
-			x, w := input(g, dtype, "x", 3, 5), input(g, dtype, "w", 5, 2)
-			y, err := ops.Linear(x, w, nil, ops.LinearOptions{Activation: kernels.GELUErf})
-			return y, gorgonia.Nodes{x, w}, err
-		}, options},
-		"a score": {func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
-			q, bias := input(g, dtype, "q", 1, 2, 5, 3), input(g, dtype, "bias", 5)
-			y, err := ops.FlashAttention(q, q, q, ops.AttentionOptions{Score: func(p ops.Pair) ops.Expr {
-				return p.Score.Mul(p.Score).Add(ops.Lookup(bias, p.Key))
-			}})
-			return y, gorgonia.Nodes{q, bias}, err
-		}, gradcheck.Options{Contiguous: true}},
-		"a model": {func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
-			s := nn.NewScope(g, nn.NewParameters(1)).DType(dtype)
-			x := s.Tensor(input(g, dtype, "x", 2, 3, 8), nil)
-			y := s.Stack("blocks", x, 1, nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Heads: 2}})
-			return y.Node(), s.Trainable(), s.Err()
-		}, gradcheck.Options{Elements: 3}},
-		"a loss": {func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
-			x := input(g, dtype, "x", 3, 4)
-			y, err := ops.Mean(x)
-			return y, gorgonia.Nodes{x}, err
-		}, options},
-	} {
+	for name, c := range graphs {
+		if !c.o.Contiguous {
+			c.o.Single, c.o.Device = true, elsewhere{}
+		}
 		if err := gradcheck.Graph(c.build, c.o); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

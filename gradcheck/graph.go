@@ -51,6 +51,7 @@ func Graph(build Build, o Options) error {
 		}
 		variables = append(variables, Variable{n.Name(), n.Shape(), value.Float64s(), tape.gradients[i]})
 	}
+	gorgonia.Read(probe.result, &probe.value)
 	m, err := ops.NewMachine(probe.g)
 	if err != nil {
 		return err
@@ -114,7 +115,7 @@ type run struct {
 	result, loss *gorgonia.Node
 	inputs       gorgonia.Nodes
 	weights      []float64
-	value        gorgonia.Value // of the result
+	value        gorgonia.Value // of the result, where that is read
 	gradients    [][]float64    // one an input
 	typical      float64        // how large the largest elements of gradients are
 }
@@ -135,7 +136,6 @@ func newRun(build Build, dtype tensor.Dtype, o Options) (*run, error) {
 			return nil, err
 		}
 	}
-	gorgonia.Read(r.result, &r.value)
 	if r.loss = r.result; r.result.IsScalar() {
 		r.weights = []float64{1}
 		return r, nil
@@ -324,6 +324,13 @@ func (r *run) read() error {
 func numbers(v gorgonia.Value) ([]float64, error) {
 	if v == nil {
 		return nil, fmt.Errorf("there is no value")
+	}
+	if t, ok := v.(*tensor.Dense); ok { // whose Data, if it is a scalar's, reads where it lies
+		there, err := ops.Download(t)
+		if err != nil {
+			return nil, err
+		}
+		v = there
 	}
 	switch x := v.Data().(type) {
 	case float64:
