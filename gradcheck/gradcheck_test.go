@@ -182,6 +182,7 @@ var graphs = map[string]struct {
 	}, gradcheck.Options{}},
 }
 
+// All ways to their gradients agree.
 func TestGraph(t *testing.T) {
 	for name, c := range graphs {
 		if !c.o.Contiguous {

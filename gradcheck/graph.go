@@ -325,18 +325,11 @@ func numbers(v gorgonia.Value) ([]float64, error) {
 	if v == nil {
 		return nil, fmt.Errorf("there is no value")
 	}
-	if t, ok := v.(*tensor.Dense); ok { // whose Data, if it is a scalar's, reads where it lies
-		there, err := ops.Download(t)
-		if err != nil {
-			return nil, err
-		}
-		v = there
-	}
-	switch x := v.Data().(type) {
-	case float64:
-		return []float64{x}, nil
-	case float32:
-		return []float64{float64(x)}, nil
+	switch x := v.(type) {
+	case *gorgonia.F64:
+		return []float64{float64(*x)}, nil
+	case *gorgonia.F32:
+		return []float64{float64(*x)}, nil
 	}
 	t, err := ops.Download(v)
 	if err != nil {

@@ -19,9 +19,10 @@ import (
 //
 // Attention, with all that it may do but scores that look up floats, products, linear layers
 // without changes, activations, norms of one tensor, Softmax, LogSoftmax, arithmetic and what
-// moves elements have second derivatives. The gradient of another op is a constant to nobody: to
-// differentiate it is an error that names the op. On a GPU those of attention with a
-// score or a mask of its own are an error of the run that wraps [errors.ErrUnsupported].
+// moves elements have second derivatives. To differentiate the gradient of another op is an error
+// that names the op. On a GPU those of attention with a score or a mask of its own, of a part of a
+// larger problem, and by a bias in the deterministic mode are an error of the run that wraps
+// [errors.ErrUnsupported].
 //
 // Gorgonia's own Grad marks the nodes that it passes, and a second call leaves out the terms that
 // pass them again. So Gradients marks nothing: no node's Grad method finds what it returns, which

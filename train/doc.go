@@ -153,8 +153,8 @@
 //
 // A step with a NaN or infinite gradient is skipped: no parameter and no state changes, and its
 // [Report] names the parameter. The same holds for a gradient norm of 2⁶⁴ or more, whose square
-// overflows float32. After too many such steps in a row there is an error. A training of which no
-// step changed anything ends with one too, which names what in the batch is not finite.
+// overflows float32. Too many such steps in a row are an error. So is a training in which no step
+// changed anything: its error names what in the batch is not finite.
 //
 // # Numbers
 //

@@ -72,8 +72,8 @@ func TestCallsJoinChains(t *testing.T) {
 	}
 }
 
-// Links share places for their words. A link writes to a place only behind the last reader of what
-// was there. What a link reads lies where the link before it wrote.
+// Links share places for their words. A link writes to a place after all links that read what was
+// there, and reads from the place to which the link before it wrote.
 func TestPlacesOfWords(t *testing.T) {
 	const links, far = 60, 20
 	d := deviceOf(132)

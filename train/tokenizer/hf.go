@@ -95,9 +95,9 @@ func (t *HuggingFace) WithoutSpecial() *HuggingFace {
 	return &plain
 }
 
-// Lowered is the same tokenizer, except that letters of a text become small ones before all else
-// but added tokens that are searched for in the text as it is. One whose normaliser does so already
-// stays as it is.
+// Lowered is the tokenizer with a step in front that makes the letters of a text small. Added
+// tokens that are not normalised are found before that step. A tokenizer whose normaliser has such
+// a step is returned as it is.
 func (t *HuggingFace) Lowered() (*HuggingFace, error) {
 	lowered, err := t.lowered()
 	if err != nil {

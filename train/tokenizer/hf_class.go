@@ -121,8 +121,8 @@ func bracketTokens(unk, pad string) map[string]string {
 	}
 }
 
-// asItIs is a class whose tokenizer.json is read as it is. Models of hfModelClasses that have it
-// keep it, even if their folder names another.
+// asItIs is the class of tokenizers that are read from tokenizer.json without a change. For a model
+// to which hfModelClasses gives this class, the class that its folder names does not count.
 const asItIs = "TokenizersBackend"
 
 // hfModelClasses are transformers' classes by model_type.

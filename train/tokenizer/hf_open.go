@@ -30,9 +30,9 @@ import (
 // Some classes take only the tokens, the merges and the lengths from a tokenizer.json, and split
 // texts in a way of their own: those of ALBERT, BART, BERT, CamemBERT, CLIP, CodeGen, Cohere,
 // DeBERTa, DeBERTa-v2, DistilBERT, ELECTRA, Gemma, GPT-2, GPT-NeoX, Llama, MPNet, Qwen 2, RoBERTa,
-// T5 and XLM-R. Open does the same. Of any other class it reads the tokenizer.json as it is. It
-// also does so for families whose folders often name a wrong class, such as Phi-3.
-// [OpenHuggingFace] always does.
+// T5 and XLM-R. Open does the same. For any other class it reads the tokenizer.json as it is, and
+// for families whose folders often name a wrong class, such as Phi-3. [OpenHuggingFace] always does
+// so.
 func Open(folder string) (*HuggingFace, error) {
 	t, err := openFolder(folder)
 	if err != nil {
