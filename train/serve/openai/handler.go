@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -198,10 +199,48 @@ func (h *handler) read(w *response, r *http.Request, to any) error {
 		w.Header().Del("Connection")
 		err = parse(body, to)
 	}
-	if err != nil {
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind) && kind.Field == "":
+		return wrong("", "the request is %s, it needs to be an object", article(kind.Value))
+	case errors.As(err, &kind):
+		field := strings.TrimPrefix(kind.Field, "sampling.") // the embedded struct
+		return wrong(field, "%s is %s, it needs to be %s", field, article(kind.Value), jsonKind(kind.Type))
+	case err != nil:
 		return wrong("", "the request is not what it needs to be: %v", err)
 	}
 	return nil
+}
+
+// article returns a kind of JSON, as the decoder names it, with its article.
+func article(kind string) string {
+	kind, _, _ = strings.Cut(kind, " ") // "number -1" has its digits behind it
+	if kind == "array" || kind == "object" {
+		return "an " + kind
+	}
+	return "a " + kind
+}
+
+// jsonKind returns what JSON calls values of a type.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return jsonKind(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.String {
+			return "a string or an array of them"
+		}
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint64, reflect.Int32, reflect.Uint32:
+		return "a whole number"
+	}
+	return "a number"
 }
 
 // parse reads an object and nothing else. A name that is there twice, in whatever case, is an
