@@ -155,6 +155,16 @@ func TestGraphsOnTheDevice(t *testing.T) {
 		"attention": {shapes: [][]int{{2, 4, 130, 64}, {2, 2, 190, 64}, {2, 2, 190, 48}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
 			return ops.FlashAttention(in[0], in[1], in[2], causal)
 		}},
+		"attention with heads of 300 and values of 270": {shapes: [][]int{{2, 4, 130, 300}, {2, 2, 190, 300}, {2, 2, 190, 270}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			return ops.FlashAttention(in[0], in[1], in[2], causal)
+		}},
+		"attention of latents with sinks and dropout": {shapes: [][]int{{1, 70, 6, 576}, {1, 90, 1, 576}, {6}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			values, err := ops.Slice(in[1], 3, 0, 512)
+			if err != nil {
+				return nil, err
+			}
+			return ops.FlashAttention(in[0], in[1], values, ops.AttentionOptions{Layout: ops.BSHD, Sinks: in[2], Dropout: ops.Drop{P: 0.2, Seed: 7}})
+		}},
 		"one node as q, k and v, whose gradients Gorgonia adds": {shapes: [][]int{{1, 3, 100, 32}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
 			return ops.FlashAttention(in[0], in[0], in[0], causal)
 		}},

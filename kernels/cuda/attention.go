@@ -54,9 +54,6 @@ type loans struct {
 	pinned  []*driver.Owner // constants, alive until the work is queued
 }
 
-// largestHead is the greatest size of a head that there are kernels for, whatever the problem.
-const largestHead = 256
-
 // spare makes room, where a recording is made of a call that has nothing to do, for the kernels of
 // calls that have: those of one sequence that has all rows.
 func (c *attention) spare(call func(d *Device, a *kernels.Attention) error) error {
@@ -95,16 +92,11 @@ func isEmpty(a *kernels.Attention) bool {
 
 // newAttention begins a call, of which the kernel's own check found err. The caller releases it.
 func (d *Device) newAttention(name string, a *kernels.Attention, err error) (*attention, error) {
-	return d.newAttentionOf(name, a, largestHead, err)
-}
-
-// newAttentionOf is newAttention where kernels take larger heads.
-func (d *Device) newAttentionOf(name string, a *kernels.Attention, largest int, err error) (*attention, error) {
 	if err != nil {
 		return nil, d.callError(name, err)
 	}
 	c := &attention{Attention: a, device: d, name: name}
-	return c, c.check(largest)
+	return c, c.check()
 }
 
 // describe fills in what all kernels are told.
@@ -422,7 +414,11 @@ func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 			return c.device.callError(v.name, err)
 		}
 	}
-	s := shapeOf(v.name, v.name, grid, v.threads, v.sharedBytes)
+	shared := v.sharedBytes
+	if v.keeps {
+		shared = max(shared, c.device.SharedMemory-ofDriver)
+	}
+	s := shapeOf(v.name, v.name, grid, v.threads, shared)
 	if c.Dropout.P > 0 {
 		s.Step = &driver.StepField{Offset: unsafe.Offsetof(c.args.dropStep), Bytes: c.argumentBytes}
 	}

@@ -309,11 +309,11 @@ func dQ90Launch(v variant, a *arguments) driver.Launch {
 func dQ80Launch(v variant, a *arguments) driver.Launch {
 	s := driver.Launch{
 		Kernel:  driver.Kernel{Module: v.name, Entry: "attention_dq"},
-		Grid:    [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1},
+		Grid:    [3]int{tilesOf(a.longestQ, v.tileQ) * v.partsOf(max(a.d, a.dv)) * int(a.heads) * int(a.sequences), 1, 1},
 		Threads: v.threads,
 	}
 	if v.element == elementBF16 || v.element == elementF16 {
-		s.SharedBytes = v.tileQ * rowBytes80(v.d, 2)
+		s.SharedBytes = v.tileQ * rowBytes80(v.columns(), 2)
 	}
 	return s
 }

@@ -12,14 +12,7 @@ import (
 // AttentionForward computes O and, where out has room for it, the logsumexp, which is float32
 // whatever q is.
 func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
-	err := a.CheckForward(out)
-	largest := largestHead
-	if err == nil && out.O.Elements() > 0 {
-		if v, ok := d.decoder(a, elementOf(a.Q.DType), a.Q, a.K, a.V, out.O); ok {
-			largest = max(largest, v.d)
-		}
-	}
-	c, err := d.newAttentionOf("attention forward", a, largest, err)
+	c, err := d.newAttention("attention forward", a, a.CheckForward(out))
 	if err != nil {
 		return err
 	}

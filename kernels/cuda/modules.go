@@ -150,7 +150,7 @@ func (v variant) module() compiledModule {
 		m.Arch = "compute_90a"
 	}
 	m.Defines = []string{
-		"KERNEL=" + v.name, fmt.Sprintf("HEAD_DIM=%d", v.d), fmt.Sprintf("HEAD_DIM_V=%d", v.dv),
+		"KERNEL=" + v.name, fmt.Sprintf("HEAD_DIM=%d", v.columns()), fmt.Sprintf("HEAD_DIM_V=%d", v.dv),
 		fmt.Sprintf("TILE_Q=%d", v.tileQ), fmt.Sprintf("TILE_K=%d", v.tileK), fmt.Sprintf("BLOCK_THREADS=%d", v.threads),
 		fmt.Sprintf("SHARED_BYTES=%d", v.sharedBytes),
 		"ELEMENT_" + [...]string{elementF32: "F32", elementBF16: "BF16", elementF16: "F16", elementTF32: "TF32"}[v.element],

@@ -21,8 +21,18 @@ type variant struct {
 	sharedBytes int      // dynamic shared memory
 	defines     []string // what else the compiler is told of the tile
 
+	parts
 	boxes
 }
+
+// parts are those of heads in kernels whose blocks compute some of their columns.
+type parts struct {
+	part  int  // columns, 0 for those of a whole head
+	keeps bool // a block uses all shared memory that it is given: Pieces in src/attention_sm80.cuh
+}
+
+// ofDriver is the shared memory of a block that the driver takes.
+const ofDriver = 1 << 10
 
 // boxes are those of a variant's tensor maps.
 type boxes struct {

@@ -354,7 +354,6 @@ func (t matmul80Tile) sharedBytes() int {
 
 // fits reports whether a multiprocessor with so much shared memory has room for the blocks.
 func (t matmul80Tile) fits(sharedMemory int) bool {
-	const ofDriver = 1 << 10 // of a block
 	return t.blocks*(t.sharedBytes()+ofDriver) <= sharedMemory
 }
 

@@ -2,7 +2,12 @@
 
 package cuda
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
 
 // The kernels for compute capability 8.0 and newer, src/attention_*_sm80.cu: they do everything, on
 // any layout. Each is compiled with the tiles that stand here.
@@ -86,6 +91,64 @@ var (
 		{d: 256, tileQ: 64, tileK: 64, threads: 256},
 	}
 )
+
+// wide80 is how these kernels cut a problem. They know modified scores, and serve all.
+type wide80 struct {
+	forward, backward tile80 // d is a part
+}
+
+// A block fits in 99 KB, and of 16 bits alone on its multiprocessor it is given all of its memory.
+// Forward keeps what it computes in registers, 288 columns of it: all heads
+// up to 576 have two parts.
+var (
+	wide80Tiles16 = wide80{
+		forward:  tile80{d: 288, tileQ: 128, tileK: 64, threads: 256},
+		backward: tile80{d: 192, tileQ: 64, tileK: 64, threads: 256},
+	}
+	wide80Tiles32 = wide80{
+		forward:  tile80{d: 288, tileQ: 64, tileK: 32, threads: 128},
+		backward: tile80{d: 192, tileQ: 32, tileK: 32, threads: 128},
+	}
+)
+
+// pieceBytes80 are two places for pieces of 64 columns of so many rows: Pieces in
+// src/attention_sm80.cuh.
+func pieceBytes80(rows int, e arithmetic80) int { return 2 * rows * rowBytes80(64, e.bytes) }
+
+// wideVariants80 are the variants of one kernel for heads of any size. of chooses the kernel's
+// tiles, bytes is the least dynamic shared memory of a block, which may keep more.
+func wideVariants80(kernel string, keeps bool, of func(w wide80) tile80, bytes func(t tile80, e arithmetic80) int) (list []variant) {
+	source := "attention_" + kernel + "_sm80"
+	for _, e := range arithmetics80 {
+		t := of(wide80Tiles16)
+		if e.scaled() {
+			t = of(wide80Tiles32)
+		}
+		l := layout80{places: 2}
+		list = append(list, variant{
+			source: source, name: source + "_wide_" + e.name, d: kernels.MaxHeadDim, dv: kernels.MaxHeadDim,
+			parts: parts{part: t.d, keeps: keeps && !e.scaled()}, element: e.element, mod: true,
+			tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: bytes(t, e), defines: append(l.defines(), "TILE_WIDE=1"),
+		})
+	}
+	return list
+}
+
+// columns is how many columns of a head a block computes.
+func (v variant) columns() int {
+	if v.part > 0 {
+		return v.part
+	}
+	return v.d
+}
+
+// partsOf is how many parts of their columns heads of a size have.
+func (v variant) partsOf(columns int32) int {
+	if v.part == 0 {
+		return 1
+	}
+	return tilesOf(columns, v.part)
+}
 
 // arithmetic80 is a kind of arithmetic: bytes has an element in device memory, operand in shared
 // memory where it is multiplied.
@@ -174,8 +237,13 @@ func forward80Variants() []variant {
 		}
 		return l, bytes
 	}
-	return append(variants80("forward", false, forward80Tiles16, forward80Tiles32, forward80TilesTF, layout),
-		variants80("forward", true, forward80TilesMod16, forward80Tiles32, forward80TilesTF, layout)...)
+	wide := func(t tile80, e arithmetic80) int {
+		v := t.tileK * rowBytes80(t.d, e.bytes)
+		return max(pieceBytes80(t.tileQ+t.tileK, e)+v, t.tileQ*rowBytes80(t.d, e.operand))
+	}
+	return slices.Concat(variants80("forward", false, forward80Tiles16, forward80Tiles32, forward80TilesTF, layout),
+		variants80("forward", true, forward80TilesMod16, forward80Tiles32, forward80TilesTF, layout),
+		wideVariants80("forward", true, func(w wide80) tile80 { return w.forward }, wide))
 }
 
 // backward80Layout is that of the backward kernels. A block has k, v, P and dS in shared memory,
@@ -205,28 +273,39 @@ func backward80Layout(t tile80, e arithmetic80, mod bool) (l layout80, bytes int
 
 // backward80Variants are the backward kernels.
 func backward80Variants() []variant {
-	return append(variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, backward80Layout),
-		variants80("backward", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, backward80Layout)...)
+	wide := func(t tile80, e arithmetic80) int {
+		squares := 2
+		if e.scaled() {
+			squares = 3
+		}
+		return t.tileK*rowBytes80(t.d, e.operand) + 2*t.tileQ*rowBytes80(t.d, e.bytes) + squares*t.tileQ*rowBytes80(t.tileK, e.operand)
+	}
+	return slices.Concat(variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, backward80Layout),
+		variants80("backward", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, backward80Layout),
+		wideVariants80("backward", true, func(w wide80) tile80 { return w.backward }, wide))
 }
 
 // dBias80Variants are the kernels for the deterministic gradient of a bias that several scores
 // share. They serve whatever backward kernel was chosen. A block has q, dO, k and v in shared
 // memory.
 func dBias80Variants() []variant {
-	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80, mod bool) (layout80, int) {
+	layout := func(t tile80, e arithmetic80, mod bool) (layout80, int) {
 		l, _ := backward80Layout(t, e, mod)
 		return l, 2*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand)
-	})
+	}
+	wide := func(t tile80, e arithmetic80) int { return pieceBytes80(t.tileQ+t.tileK, e) }
+	return append(variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, layout),
+		wideVariants80("dbias", false, func(w wide80) tile80 { return w.backward }, wide)...)
 }
 
-// forward80Grid is a block for each tile of queries.
+// forward80Grid is a block for each tile of queries and part of o.
 func forward80Grid(v variant, a *arguments, multiprocessors int) [3]int {
-	return [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1}
+	return [3]int{tilesOf(a.longestQ, v.tileQ) * v.partsOf(a.dv) * int(a.heads) * int(a.sequences), 1, 1}
 }
 
-// backward80Grid is a block for each tile of keys.
+// backward80Grid is a block for each tile of keys and part of the gradients.
 func backward80Grid(v variant, a *arguments, multiprocessors int) [3]int {
-	return [3]int{tilesOf(a.longestK, v.tileK) * int(a.keyHeads) * int(a.sequences), 1, 1}
+	return [3]int{tilesOf(a.longestK, v.tileK) * v.partsOf(max(a.d, a.dv)) * int(a.keyHeads) * int(a.sequences), 1, 1}
 }
 
 // backward80Scratch is the memory in bytes that the sums of dQ and the counters need, both zero at
@@ -236,8 +315,8 @@ func backward80Scratch(v variant, a *arguments) (sums, counters int) {
 	if a.qLens != 0 {
 		slots = int(a.sq)/v.tileQ + int(a.sequences)
 	}
-	slots *= int(a.heads)
-	return slots * v.tileQ * v.d * 4, slots * 4
+	slots *= int(a.heads) * v.partsOf(max(a.d, a.dv))
+	return slots * v.tileQ * v.columns() * 4, slots * 4
 }
 
 // dBias80Grid is a block for each tile of the bias.

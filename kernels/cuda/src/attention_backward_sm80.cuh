@@ -17,6 +17,9 @@
 // Where a warp owns whole rows of keys it computes Sᵀ and dPᵀ instead, and only dS passes through
 // shared memory: BY_KEYS.
 //
+// WIDE: S and dP are summed in pieces, and a block sums a part of dK, dV and dQ, D of their columns.
+// It brings K of its part once, and Q and dO of its part where the pieces of a step were.
+//
 // BiasGradient: a block owns a tile of the elements of a bias, walks over all scores that read them
 // and sums dS in registers: in a fixed order, without atomics.
 #pragma once
@@ -48,6 +51,26 @@ DEVICE void loadKeys(Keys k, Keys v, Queries q, Queries dO,
   }
 }
 
+// loadPart brings a block's rows of K of its part as loadKeys does. All of what arrives is here, but
+// for a barrier.
+template <class E, int BQ, int BK, int WARPS, class Keys, class Queries>
+DEVICE void loadPart(Keys k, Queries q, const Matrix& keys, int row) {
+  if constexpr (E::SCALED) {
+    static_assert(BK % BQ == 0);
+#pragma unroll 1
+    for (int first = 0; first < BK; first += BQ) {
+      loadTile<E, BQ, WARPS>(q, keys, row + first);
+      copyCommit();
+      copyWait<0>();
+      settle<E, BQ, WARPS>(q, k, first);
+      __syncwarp();
+    }
+  } else {
+    loadTile<E, BK, WARPS>(k, keys, row);
+    copyCommit();
+  }
+}
+
 // Scores is what a warp recomputes of a tile of queries and keys: 16·ROWS rows from row on and
 // 8·KEYS columns from column on, both counted within the sequence. With BIAS it is the gradient of
 // the bias that is asked for.
@@ -56,6 +79,7 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
   using Keys = Tile<E, D, OPERAND<E>, SWIZZLED>;
   float p[ROWS][KEYS][4], dS[ROWS][KEYS][4];
   float lse[ROWS][2], delta[ROWS][2];  // of the lane's rows; lse to base 2, or as keptLSE
+  bool adds = true;                    // whether it adds to the gradients of what scores look up
   static constexpr bool EXACT = E::BYTES == 4;
 
   // rows reads what the forward kernel left. A row that does not exist or saw no key gets +inf: its
@@ -93,6 +117,11 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
                       Keys v, int rowInTile, int columnInTile, int row, int column) {
     multiplyTransposed<E, D>(p, q, rowInTile, k, columnInTile);
     multiplyTransposed<E, D>(dS, dO, rowInTile, v, columnInTile);
+    fromProducts(a, view, head, row, column);
+  }
+
+  // fromProducts does so where p and dS are the products already.
+  DEVICE void fromProducts(const AttentionArguments& a, const View<Score>& view, int head, int row, int column) {
     const bool whole = view.mask.whole(row, 16 * ROWS, column, 8 * KEYS);
     if (!BIAS && Score::hasGains(a)) gradients<true, Score::CHANGES && !BIAS>(a, view, head, row, column);
     else if (whole) gradients<false, false>(a, view, head, row, column);
@@ -117,7 +146,8 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
     }
     if (Score::CHANGES && a.dropThreshold) weigh<MASKED, true>(a, view, head, row, column, exponent);
     else weigh<MASKED, false>(a, view, head, row, column, exponent);
-    if constexpr (!BIAS) Score::addGradients(a, WarpTile<E, ROWS, KEYS>(dS, row, column, view.s, head));
+    if constexpr (!BIAS)
+      if (!WIDE || adds) Score::addGradients(a, WarpTile<E, ROWS, KEYS>(dS, row, column, view.s, head));
     if constexpr (GAINS) {
       int n = 0;
       WarpTile<E, ROWS, KEYS>(dS, row, column, view.s, head).each([&](float& x, int, int) {
@@ -233,6 +263,35 @@ template <int BQ> DEVICE int64_t querySlot(const AttentionArguments& a, const Se
   return (int64_t)(first + tile) * a.heads + head;
 }
 
+// partsOf is how many parts of so many columns the gradients of a head have.
+DEVICE int partsOf(const AttentionArguments& a, int columns) { return WIDE ? ceilDiv(max(a.d, a.dv), columns) : 1; }
+
+// addPieces computes the products of Scores in pieces, of which the first is on its way: rows of
+// q and dO from row on against those of k and v from column on. Every warp is then done with them.
+template <class Products, class Scores>
+DEVICE void addPieces(Products& products, Scores& scores, const Matrix& q, const Matrix& k, const Matrix& dO, const Matrix& v,
+                      int rowInTile, int columnInTile, int row, int column, bool fresh) {
+  const int columns = Products::count(q.columns), count = columns + Products::count(v.columns);
+  clear(scores.p);
+#pragma unroll 1
+  for (int piece = 0; piece < columns; piece++) {
+    products.arrive(piece);
+    if (piece + 1 < columns) products.fetch(products.place ^ 1, q, row, k, column, piece + 1, piece + 1, fresh);
+    else products.fetch(products.place ^ 1, dO, row, v, column, 0, columns, fresh);
+    products.add(scores.p, rowInTile, columnInTile, piece);
+    products.place ^= 1;
+  }
+  clear(scores.dS);
+#pragma unroll 1
+  for (int piece = columns; piece < count; piece++) {
+    products.arrive(piece);
+    if (piece + 1 < count) products.fetch(products.place ^ 1, dO, row, v, column, piece + 1 - columns, piece + 1, fresh);
+    products.add(scores.dS, rowInTile, columnInTile, piece);
+    products.place ^= 1;
+  }
+  __syncthreads();
+}
+
 // QuerySums is how a tile of dQ is spread over a block: a grid of GRID warps along the rows and
 // WARPS/GRID along the columns.
 template <class E, int D, int BQ, int WARPS> struct QuerySums {
@@ -279,37 +338,50 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
   // three its q; with two they arrive while dQ is computed.
   static constexpr int PLACES = TILE_PLACES;
   // Whether a barrier more, between dK and dV, lets q arrive while dV is computed.
-  static constexpr bool EARLY_Q = E::SCALED && D > 64;
+  static constexpr bool EARLY_Q = !WIDE && E::SCALED && D > 64;
   // Scaled dS, and P of two parts, consist of a cell a warp. P of one part is in a unit of dV, the
   // same in every warp.
   static constexpr int CELL_ROWS = E::SCALED ? 16 * ROWS : 0;
   static constexpr bool IN_UNIT = E::SCALED && E::PARTS == 1;
+  using Products = Pieces<E, BQ, BK, WARPS, true>;
+  static_assert(!WIDE || PLACES == 2 && Products::BYTES <= BQ * Queries::STRIDE, "pieces are where q and dO are");
 
   const AttentionArguments& a;
   const View<Score> view;
-  const int keyHead, tile;
-  const Keys k, v;
+  const int keyHead, tile, part;
+  const Keys k, v;  // WIDE: v is where q and dO are, and dV passes through it
   Queries q, dO, nextQ, nextDO;  // where this step's tiles are, and where the next one's arrive
   // the last two hold the same with the powers of q or k; without powers they are one
   const Square p, dS, dSForKeys;
+  Products products;
 
-  DEVICE Backward(const AttentionArguments& a, int sequence, int keyHead, int tile)
-      : a(a), view(a, sequence), keyHead(keyHead), tile(tile), k{sharedBase()}, v{k.base + BK * Keys::STRIDE},
-        q{v.base + BK * Keys::STRIDE}, dO{q.base + BQ * Queries::STRIDE},
+  DEVICE Backward(const AttentionArguments& a, int sequence, int keyHead, int tile, int part)
+      : a(a), view(a, sequence), keyHead(keyHead), tile(tile), part(part), k{sharedBase()}, v{k.base + BK * Keys::STRIDE},
+        q{WIDE ? v.base : v.base + BK * Keys::STRIDE}, dO{q.base + BQ * Queries::STRIDE},
         nextQ{q.base + (PLACES > 2 ? 2 * BQ * Queries::STRIDE : 0)},
         nextDO{PLACES == 3 ? q.base : dO.base + (PLACES > 2 ? 2 * BQ * Queries::STRIDE : 0)},
         p{q.base + PLACES * BQ * Queries::STRIDE}, dS{BY_KEYS ? p.base : p.base + BQ * Square::STRIDE},
-        dSForKeys{dS.base + (E::SCALED ? BQ * Square::STRIDE : 0)} {}
+        dSForKeys{dS.base + (E::SCALED ? BQ * Square::STRIDE : 0)}, products(q.base, dSForKeys.base + BQ * Square::STRIDE - k.base) {}
+
+  // ofPart is this block's part of a matrix.
+  DEVICE Matrix ofPart(const Matrix& m) const {
+    if constexpr (WIDE) return columnsOf<E>(m, part * D, D);
+    return m;
+  }
+
+  // queriesOf and the like are the tensors of a head.
+  DEVICE Matrix queriesOf(int head) const { return matrixOf<E>(a.q, view.s.batch, head, view.s.q0, view.s.sq, a.d); }
+  DEVICE Matrix outputsOf(int head) const { return matrixOf<E>(a.dO, view.s.batch, head, view.s.q0, view.s.sq, a.dv); }
+  DEVICE Matrix keys() const { return matrixOf<E>(a.k, view.s.batch, keyHead, view.s.k0, view.s.sk, a.d); }
+  DEVICE Matrix values() const { return matrixOf<E>(a.v, view.s.batch, keyHead, view.s.k0, view.s.sk, a.dv); }
 
   // fetchQ and fetchDO start the loads of a tile of queries, if there is one.
   DEVICE void fetchQ(bool exists, Queries to, int head, int queryTile) const {
-    const Sequence& s = view.s;
-    if (exists) loadTile<E, BQ, WARPS>(to, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), queryTile * BQ);
+    if (exists) loadTile<E, BQ, WARPS>(to, ofPart(queriesOf(head)), queryTile * BQ);
     copyCommit();
   }
   DEVICE void fetchDO(bool exists, Queries to, int head, int queryTile) const {
-    const Sequence& s = view.s;
-    if (exists) loadTile<E, BQ, WARPS>(to, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), queryTile * BQ);
+    if (exists) loadTile<E, BQ, WARPS>(to, ofPart(outputsOf(head)), queryTile * BQ);
     copyCommit();
   }
 
@@ -353,7 +425,11 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
 
     float sumK[OUT_ROWS][OUT][4] = {}, sumV[OUT_ROWS][OUT][4] = {};
     float unitV = 0;
-    if (steps > 0) {
+    if (WIDE && steps > 0) {
+      loadPart<E, BQ, BK, WARPS>(k, q, ofPart(keys()), column);
+      if (E::SCALED) __syncthreads();  // every warp is done with q
+      products.fetch(0, queriesOf(firstHead), walk.last() * BQ, keys(), column, 0, 0, true);
+    } else if (steps > 0) {
       loadKeys<E, BQ, BK, WARPS>(k, v, q, dO, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d),
                                  matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), column);
       fetchQ(true, q, firstHead, walk.last());
@@ -394,12 +470,19 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
         {
           Scores<E, D, ROWS, KEYS, Score> scores;
           scores.rows(a, view, thisHead, row + rowS);
+          if constexpr (WIDE) {
+            scores.adds = part == 0;
+            addPieces(products, scores, queriesOf(thisHead), keys(), outputsOf(thisHead), values(), rowS, columnS, row, column, step == 0);
+            fetchQ(true, q, thisHead, thisTile);
+            fetchDO(true, dO, thisHead, thisTile);
+            scores.fromProducts(a, view, thisHead, row + rowS, column + columnS);
+          }
           copyWait<0>();
           settle<E, BQ, WARPS>(q, q);
           settle<E, BQ, WARPS>(dO, dO);
           __syncthreads();  // the tiles are here, and every warp is done with the last step
           if (PLACES == 4) fetchQ(another, nextQ, head, queryTile), fetchDO(another, nextDO, head, queryTile);
-          scores.compute(a, view, thisHead, q, k, dO, v, rowS, columnS, row + rowS, column + columnS);
+          if constexpr (!WIDE) scores.compute(a, view, thisHead, q, k, dO, v, rowS, columnS, row + rowS, column + columnS);
           storeScores(scores, rowS, columnS, sumV, unitV);
         }
         __syncthreads();  // P and dS are complete
@@ -410,7 +493,10 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
         }
         multiplyColumns<E, BQ, IN_UNIT ? 0 : CELL_ROWS>(sumV, p, rowK, rowK / (8 * KEYS), dO, columnK);
         if (!EARLY_Q) multiplyColumns<E, BQ, CELL_ROWS>(sumK, dS, rowK, rowK / (8 * KEYS), q, columnK);
-        if (PLACES == 2) {
+        if (WIDE) {
+          __syncthreads();  // every warp is done with Q and dO
+          if (another) products.fetch(products.place, queriesOf(head), queryTile * BQ, keys(), column, 0, 0, false);
+        } else if (PLACES == 2) {
           __syncthreads();  // every warp is done with Q and dO
           if (!EARLY_Q) fetchQ(another, nextQ, head, queryTile);
           fetchDO(another, nextDO, head, queryTile);
@@ -421,7 +507,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
     }
     scaleBy(sumK, a.scale);
     scaleBy(sumV, (Score::CHANGES && a.dropThreshold ? a.keepScale : 1) * (IN_UNIT ? unitV : 1));
-    const Matrix dK = matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d), dV = matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv);
+    const Matrix dK = ofPart(matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d));
+    const Matrix dV = ofPart(matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv));
     if constexpr (E::SCALED) {
       storeFloats(sumK, dK, column + rowK, columnK);
       storeFloats(sumV, dV, column + rowK, columnK);
@@ -482,7 +569,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
   // Where the order counts it waits for the block's turn, and then makes it the next one's, or the
   // counter zero again.
   DEVICE void addQueries(int head, int queryTile) const {
-    const int64_t slot = querySlot<BQ>(a, view.s, head, queryTile);
+    const int64_t slot = querySlot<BQ>(a, view.s, head, queryTile) * partsOf(a, D) + part;
     volatile int32_t* counter = a.counters + slot;
     const bool ordered = a.deterministic && threadIdx.x == 0;
     int now = 0, turn = 0, next = 0;
@@ -538,18 +625,20 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
 template <class E, int D, int BQ, int BK, int WARPS, class Score>
 DEVICE void attentionBackward(const AttentionArguments& a) {
   const Place place(ceilDiv(a.longestK, BK));
-  Backward<E, D, BQ, BK, WARPS, Score> kernel(a, place.plane / a.keyHeads, place.plane % a.keyHeads, place.tile);
+  const int parts = partsOf(a, D), plane = place.plane / parts;
+  Backward<E, D, BQ, BK, WARPS, Score> kernel(a, plane / a.keyHeads, plane % a.keyHeads, place.tile, place.plane % parts);
   kernel.run();
 }
 
 // queryGradient turns the sums of a query tile into dQ. The grid is, fastest first: query tiles of
-// a sequence, heads, sequences. A tile whose rows see no key was never added to and is zero.
+// a sequence, parts, heads, sequences. A tile whose rows see no key was never added to and is zero.
 template <class E, int D, int BQ, int WARPS> DEVICE void queryGradient(const AttentionArguments& a) {
   using Sums = QuerySums<E, D, BQ, WARPS>;
-  const int tiles = ceilDiv(a.longestQ, BQ), tile = blockIdx.x % tiles, plane = blockIdx.x / tiles, head = plane % a.heads;
+  const int parts = partsOf(a, D), tiles = ceilDiv(a.longestQ, BQ), tile = blockIdx.x % tiles;
+  const int part = blockIdx.x / tiles % parts, plane = blockIdx.x / tiles / parts, head = plane % a.heads;
   const Sequence s = sequenceOf(a, plane / a.heads);
   if (tile * BQ >= s.sq) return;
-  const float* from = a.dQSum + querySlot<BQ>(a, s, head, tile) * (BQ * D) + threadIdx.x;
+  const float* from = a.dQSum + (querySlot<BQ>(a, s, head, tile) * parts + part) * (BQ * D) + threadIdx.x;
   float c[Sums::ROWS][Sums::COLUMNS][4];
 #pragma unroll
   for (int i = 0; i < Sums::ROWS; i++)
@@ -557,7 +646,8 @@ template <class E, int D, int BQ, int WARPS> DEVICE void queryGradient(const Att
     for (int j = 0; j < Sums::COLUMNS; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) c[i][j][e] = a.scale * from[((i * Sums::COLUMNS + j) * 4 + e) * Sums::THREADS];
-  const Matrix dQ = matrixOf<E>(a.dQ, s.batch, head, s.q0, s.sq, a.d);
+  Matrix dQ = matrixOf<E>(a.dQ, s.batch, head, s.q0, s.sq, a.d);
+  if constexpr (WIDE) dQ = columnsOf<E>(dQ, part * D, D);
   if constexpr (E::SCALED) {
     storeFloats(c, dQ, tile * BQ + Sums::row(), Sums::column());
   } else {
@@ -627,19 +717,34 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct BiasGra
     const Sequence& s = view.s;
     const int keyHead = head / (a.heads / a.keyHeads);
     __syncthreads();  // every warp is done with the last tiles
+    Scores<E, D, ROWS, KEYS, Score, true> scores;
+    if constexpr (WIDE) {
+      const Matrix queries = matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), keys = matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d);
+      const Matrix outputs = matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), values = matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv);
+      typename Kernel::Products products(sharedBase(), 2 * Kernel::Products::BYTES);
+      products.fetch(0, queries, tile * BQ, keys, keyTile * BK, 0, 0, true);
+      scores.rows(a, view, head, tile * BQ + row);
+      addPieces(products, scores, queries, keys, outputs, values, row, column, tile * BQ, keyTile * BK, true);
+      scores.fromProducts(a, view, head, tile * BQ + row, keyTile * BK + column);
+      addUp(scores);
+      return;
+    }
     if (newKeys)
       loadKeys<E, BQ, BK, WARPS>(k, v, q, dO, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d),
                                  matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), keyTile * BK);
     loadTile<E, BQ, WARPS>(q, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), tile * BQ);
     loadTile<E, BQ, WARPS>(dO, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), tile * BQ);
     copyCommit();
-    Scores<E, D, ROWS, KEYS, Score, true> scores;
     scores.rows(a, view, head, tile * BQ + row);
     copyWait<0>();
     settle<E, BQ, WARPS>(q, q);
     settle<E, BQ, WARPS>(dO, dO);
     __syncthreads();
-    scores.compute(a, view, head, q, k, dO, v, row, column, tile * BQ + row, keyTile * BK + column);
+    if constexpr (!WIDE) scores.compute(a, view, head, q, k, dO, v, row, column, tile * BQ + row, keyTile * BK + column);
+    addUp(scores);
+  }
+
+  DEVICE void addUp(const Scores<E, D, ROWS, KEYS, Score, true>& scores) {
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll

@@ -9,6 +9,8 @@
 // The softmax is online. A row's reference (the maximum that its exponentials are taken against)
 // moves only when a score exceeds it by more than 2^8: the outputs are then rescaled, otherwise
 // left alone; float32 has room for the difference.
+//
+// WIDE: Q and K arrive in pieces, and a block computes a part of O, D of its columns.
 #pragma once
 #include "attention_sm80.cuh"
 
@@ -16,7 +18,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
   static constexpr int ROWS = BQ / WARPS / 16, KEYS = BK / 8, OUT = D / 8;
   static_assert(BQ == ROWS * 16 * WARPS);
   // Floats of one part arrive in a tile of their own; others become operands where they are.
-  static constexpr bool STAGED = OPERAND<E> < E::BYTES;
+  static constexpr bool STAGED = !WIDE && OPERAND<E> < E::BYTES;
   // With a third place for K and V the next K and V arrive during two phases instead of one.
   static constexpr bool THREE = TILE_PLACES == 3;
   // Whether q, k and v are in permuted tiles.
@@ -26,6 +28,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
   static constexpr bool SPLIT = !E::SCALED && !Score::CHANGES;
   using Raw = Tile<E, D, E::BYTES, SWIZZLED>;
   using Operand = Tile<E, D, STAGED ? OPERAND<E> : E::BYTES, SWIZZLED>;
+  using Products = Pieces<E, BQ, BK, WARPS, false>;
 
   const AttentionArguments& a;
   const View<Score> view;
@@ -35,15 +38,24 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
   Operand k, v, free;  // of three places, the one that the next K arrives in
   const Raw rawK, rawV;  // where k and v arrive
 
+  // WIDE
+  const int part;     // of O
+  Products products;  // where q and k arrive
+  Matrix queries;
+  int next;    // the tile of keys after this one
+  bool fresh;  // this is the first one
+
   float o[ROWS][OUT][4];
   float reference[ROWS][2];  // in units of the scores
   float sum[ROWS][2];        // of this lane's exponentials
   float unit;                // of o, if that has one: multiplyAccumulator
 
-  DEVICE Forward(const AttentionArguments& a, int sequence, int head, int tile)
+  DEVICE Forward(const AttentionArguments& a, int sequence, int head, int tile, int part)
       : a(a), view(a, sequence), head(head), row(tile * BQ), mine(warp() * ROWS * 16), q{sharedBase()},
-        k{q.base + BQ * Operand::STRIDE}, v{k.base + BK * Operand::STRIDE}, free{v.base + BK * Operand::STRIDE},
-        rawK{STAGED ? v.base + BK * Operand::STRIDE : k.base}, rawV{rawK.base + BK * Raw::STRIDE} {}
+        k{q.base + BQ * Operand::STRIDE}, v{WIDE ? q.base + 2 * Products::BYTES : k.base + BK * Operand::STRIDE},
+        free{v.base + BK * Operand::STRIDE}, rawK{STAGED ? v.base + BK * Operand::STRIDE : k.base},
+        rawV{rawK.base + BK * Raw::STRIDE}, part(part),
+        products(q.base, 2 * Products::BYTES + BK * Operand::STRIDE) {}
 
   DEVICE void run() {
     const Sequence& s = view.s;
@@ -51,34 +63,82 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
     const int keyHead = head / (a.heads / a.keyHeads);
     const Matrix queries = matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d);
     const Matrix keys = matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d);
-    const Matrix values = matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv);
+    const Matrix values = valuesOf(matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv));
     const Tiles tiles = keyTiles<BK>(view.mask, row, BQ);
     // Scores times exponent are logarithms to base 2.
     const float exponent = Score::template factorOf<E::BYTES == 4>(a) * LOG2E;
 
     clear();
-    if (!tiles.empty()) {
-      loadQueries(queries);
-      loadTile<E, BK, WARPS>(rawK, keys, tiles.first * BK);
-      copyCommit();
-      if constexpr (STAGED || THREE) {
-        loadTile<E, BK, WARPS>(rawV, values, tiles.first * BK);
-        copyCommit();
-      }
-    }
+    if (!tiles.empty()) begin(queries, keys, values, tiles.first);
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.end; tile++) {
       const bool another = tile + 1 < tiles.end;
+      if (WIDE) next = tile + 1;
       if (SPLIT && view.mask.whole(row, BQ, tile * BK, BK)) step<true>(keys, values, tile, another, exponent);
       else step<false>(keys, values, tile, another, exponent);
     }
     finish(exponent);
   }
 
+  // valuesOf is this part of v or o.
+  DEVICE Matrix valuesOf(const Matrix& m) const {
+    if constexpr (WIDE) return columnsOf<E>(m, part * D, D);
+    return m;
+  }
+
+  // begin brings q, and starts to bring the first tile of keys.
+  DEVICE void begin(const Matrix& queries, const Matrix& keys, const Matrix& values, int tile) {
+    if constexpr (WIDE) {
+      this->queries = queries;
+      fresh = true;
+      products.fetch(0, queries, row, keys, tile * BK, 0, 0, true);
+      return;
+    }
+    loadQueries(queries);
+    loadTile<E, BK, WARPS>(rawK, keys, tile * BK);
+    copyCommit();
+    if constexpr (STAGED || THREE) {
+      loadTile<E, BK, WARPS>(rawV, values, tile * BK);
+      copyCommit();
+    }
+  }
+
+  // addPieces computes the products of a tile of keys in pieces, and brings its V and the first
+  // piece of the next one.
+  DEVICE void addPieces(float (&x)[ROWS][KEYS][4], const Matrix& keys, const Matrix& values, int tile, bool another, bool idle) {
+    const int count = Products::count(a.d);
+    ::clear(x);
+#pragma unroll 1
+    for (int piece = 0; piece < count; piece++) {
+      products.arrive(piece);
+      if (piece == 0) {  // every warp is done with V
+        loadTile<E, BK, WARPS>(v, values, tile * BK);
+        copyCommit();
+      }
+      const bool last = piece + 1 == count;
+      const int after = last ? 0 : piece + 1;
+      if (!last || another) products.fetch(products.place ^ 1, queries, row, keys, (last ? next : tile) * BK, after, after, fresh && !last);
+      else copyCommit();
+      if (!idle) products.add(x, mine, 0, piece);
+      products.place ^= 1;
+    }
+    fresh = false;
+    copyWait<1>();
+    settle<E, BK, WARPS>(v, v);
+    __syncthreads();  // V is here
+  }
+
   // step takes a tile of keys. PLAIN: its products need nothing but the scale to be scores, for all
   // rows of the block.
   template <bool PLAIN>
   DEVICE void step(const Matrix& keys, const Matrix& values, int tile, bool another, float exponent) {
+    if constexpr (WIDE) {
+      float x[ROWS][KEYS][4];
+      const bool idle = __all_sync(0xffffffff, view.mask.none(row + mine, 16 * ROWS, tile * BK, BK));
+      addPieces(x, keys, values, tile, another, idle);
+      if (!idle) add<PLAIN>(x, tile, exponent, v);
+      return;
+    }
     copyWait<STAGED || THREE>();
     settle<E, BK, WARPS>(rawK, k);
     if (STAGED && another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
@@ -110,11 +170,15 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
       if (another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
       copyCommit();
     }
-    if (idle) return;
+    if (!idle) add<PLAIN>(x, tile, exponent, here);
+  }
+
+  // add adds a tile of keys, of which x are the products, to the sums and to o.
+  template <bool PLAIN> DEVICE void add(float (&x)[ROWS][KEYS][4], int tile, float exponent, Operand values) {
     if constexpr (!PLAIN) score(x, tile * BK);
     exponentials(x, exponent);
     if constexpr (Score::CHANGES) drop(x, tile * BK);
-    multiplyAccumulator<E, BK>(o, x, here, unit);
+    multiplyAccumulator<E, BK>(o, x, values, unit);
   }
 
   // loadQueries brings q: floats are settled, what is staged through the places where k and v
@@ -281,13 +345,14 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
 #pragma unroll
         for (int j = 0; j < OUT; j++) o[i][j][2 * half] *= factor, o[i][j][2 * half + 1] *= factor;
         const int r = rowOf(i, 2 * half);
-        if (lse && lane() % 4 == 0 && r < s.sq) lse[r] = total == 0 ? -INFINITE : top + logf(total);
+        if (lse && (!WIDE || part == 0) && lane() % 4 == 0 && r < s.sq) lse[r] = total == 0 ? -INFINITE : top + logf(total);
       }
-    const Matrix outputs = matrixOf<E>(a.o, s.batch, head, s.q0, s.sq, a.dv);
+    const Matrix outputs = valuesOf(matrixOf<E>(a.o, s.batch, head, s.q0, s.sq, a.dv));
     if constexpr (E::SCALED) {
       storeFloats(o, outputs, row + mine, 0);
     } else {
-      __syncwarp();
+      if constexpr (WIDE) __syncthreads();  // every warp is done with the last V, where o passes through
+      else __syncwarp();
       storeAccumulator<E>(o, q, mine, 0);
       __syncwarp();
       storeRows<E, 32>(q, mine, 16 * ROWS, outputs, row + mine, lane());
@@ -300,6 +365,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score>
 DEVICE void attentionForward(const AttentionArguments& a) {
   const int tiles = ceilDiv(a.longestQ, BQ);
   const Place place(tiles);
-  Forward<E, D, BQ, BK, WARPS, Score> kernel(a, place.plane / a.heads, place.plane % a.heads, tiles - 1 - place.tile);
+  const int parts = WIDE ? ceilDiv(a.dv, D) : 1, plane = place.plane / parts;
+  Forward<E, D, BQ, BK, WARPS, Score> kernel(a, plane / a.heads, plane % a.heads, tiles - 1 - place.tile, place.plane % parts);
   kernel.run();
 }

@@ -5,7 +5,7 @@
 // -DTILE_K, -DBLOCK_THREADS and one of -DELEMENT_BF16, -DELEMENT_F16, -DELEMENT_F32 (operands of
 // two parts) and -DELEMENT_TF32, and with -DSCORE, a policy of score.cuh; those that change scores
 // know dropout too. How shared memory is laid out comes with -DTILE_PLACES, -DTILE_SWIZZLED and
-// -DTILE_BY_KEYS. variants_sm80.go lists the variants.
+// -DTILE_BY_KEYS, and -DTILE_WIDE for heads of any size. variants_sm80.go lists the variants.
 #pragma once
 #include "attention_dropout.cuh"
 #include "attention_tiles.cuh"
@@ -46,6 +46,81 @@ struct Place {
     const int first = blockIdx.x / (together * tiles) * together, here = min(together, planes - first);
     const int within = blockIdx.x - first * tiles;
     tile = within / here, plane = first + within % here;
+  }
+};
+
+// Whether heads may have more columns than a block holds. Products over all columns of two tiles
+// are then summed in Pieces, and a block computes a part of the results: HEAD_DIM of their columns.
+#ifndef TILE_WIDE
+#define TILE_WIDE 0
+#endif
+constexpr bool WIDE = TILE_WIDE;
+
+// columnsOf is a matrix's columns from first on, so many at most. It may have none.
+template <class E> DEVICE Matrix columnsOf(const Matrix& m, int first, int most) {
+  return {(typename E::Stored*)m.data + first, m.stride, m.rows, min(m.columns - first, most)};
+}
+
+// Pieces bring WIDTH columns of A rows and of B rows at a time, to two places in turn. All threads
+// take part; while one piece is multiplied, the next one is on its way. One of the two operands is
+// the same in all steps of a block, B if FIXED_B: as many of its pieces as shared memory has room
+// for arrive once, and stay. What is `fresh` is for the first step.
+template <class E, int A, int B, int WARPS, bool FIXED_B> struct Pieces {
+  static constexpr int WIDTH = 64;
+  using Piece = Tile<E, WIDTH>;
+  static constexpr int BYTES = (A + B) * Piece::STRIDE;                 // of one place
+  static constexpr int KEPT_BYTES = (FIXED_B ? B : A) * Piece::STRIDE;  // of a piece that stays
+  uint32_t base, kept;  // where pieces arrive, and where they stay
+  int most;             // how many stay
+  int place = 0;        // of the piece that arrives next
+
+  // Behind so many bytes of shared memory pieces may stay.
+  DEVICE Pieces(uint32_t base, int before) : base(base), kept(sharedBase() + before), most(0) {
+    uint32_t bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    if (!E::SCALED) most = max(0, (int)bytes - before) / KEPT_BYTES;
+  }
+
+  static DEVICE int count(int columns) { return ceilDiv(columns, WIDTH); }
+  DEVICE bool stays(int index) const { return !E::SCALED && index < most; }
+  // ofA and ofB are where a piece is; index counts those of the operand that is the same.
+  DEVICE Piece ofA(int place, int index) const {
+    return {!FIXED_B && stays(index) ? kept + index * KEPT_BYTES : base + place * BYTES};
+  }
+  DEVICE Piece ofB(int place, int index) const {
+    return {FIXED_B && stays(index) ? kept + index * KEPT_BYTES : base + place * BYTES + A * Piece::STRIDE};
+  }
+
+  // fetch starts to bring a piece behind those that are here or on their way.
+  DEVICE void fetch(int to, const Matrix& a, int rowA, const Matrix& b, int rowB, int piece, int index, bool fresh) const {
+    const bool here = !fresh && stays(index);
+    if (FIXED_B || !here) loadTile<E, A, WARPS>(ofA(to, index), columnsOf<E>(a, piece * WIDTH, WIDTH), rowA);
+    if (!FIXED_B || !here) loadTile<E, B, WARPS>(ofB(to, index), columnsOf<E>(b, piece * WIDTH, WIDTH), rowB);
+    copyCommit();
+  }
+  // arrive waits for all copies; every warp is done with the piece before.
+  DEVICE void arrive(int index) const {
+    copyWait<0>();
+    settle<E, A, WARPS>(ofA(place, index), ofA(place, index));
+    settle<E, B, WARPS>(ofB(place, index), ofB(place, index));
+    __syncthreads();
+  }
+  // add adds the piece's product: rows of a from rowA on against rows of b from rowB on.
+  template <int ROWS, int COLUMNS> DEVICE void add(float (&x)[ROWS][COLUMNS][4], int rowA, int rowB, int index) const {
+    const Piece a = ofA(place, index), b = ofB(place, index);
+    if constexpr (E::SCALED) {
+      float product[ROWS][COLUMNS][4];
+      multiplyTransposed<E, WIDTH>(product, a, rowA, b, rowB);
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) x[i][j][e] += product[i][j][e];
+    } else {
+#pragma unroll
+      for (int k = 0; k < WIDTH; k += STEP) transposedStep<E>(x, a, rowA, b, rowB, k);
+    }
   }
 };
 

@@ -10,7 +10,7 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
   using Options = Scores<E, D, ROWS, KEYS, OptionScore, BIAS>;
   using typename Options::Keys;
   using typename Options::Queries;
-  using Options::delta, Options::dS, Options::lse, Options::p;
+  using Options::adds, Options::delta, Options::dS, Options::lse, Options::p;
   using Block = WarpTile<E, ROWS, KEYS>;
   static constexpr int SIZE = Block::SIZE;
 
@@ -21,9 +21,13 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
   // compute is as that of other scores.
   DEVICE void compute(const AttentionArguments& arguments, const View<UserScore>& view, int head, Queries q, Keys k, Queries dO,
                       Keys v, int rowInTile, int columnInTile, int row, int column) {
-    const UserArguments& a = (const UserArguments&)arguments;
     multiplyTransposed<E, D>(p, q, rowInTile, k, columnInTile);
     multiplyTransposed<E, D>(dS, dO, rowInTile, v, columnInTile);
+    fromProducts(arguments, view, head, row, column);
+  }
+
+  DEVICE void fromProducts(const AttentionArguments& arguments, const View<UserScore>& view, int head, int row, int column) {
+    const UserArguments& a = (const UserArguments&)arguments;
     float gains[USER_OPTIONS && !BIAS ? SIZE : 1], slopes[USER_SCORE ? SIZE : 1], before[USER_SLOPES_BY_SCORE ? SIZE : 1];
     const Block scores(p, row, column, view.s, head);
     if constexpr (USER_OPTIONS) {
@@ -55,11 +59,13 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
     if (!band.whole(row, 16 * ROWS, column, 8 * KEYS)) band.hide(scores, 0);
     gradients(a, view, head, row, column);
 
+    const bool adding = !WIDE || adds;
     if constexpr (!BIAS) {
-      eachUserLookup([&](auto lookup) { this->template addLookup<decltype(lookup)>(a, view, head, row, column, before); });
+      if (adding) eachUserLookup([&](auto lookup) { this->template addLookup<decltype(lookup)>(a, view, head, row, column, before); });
     }
     if constexpr (USER_SCORE) multiply(slopes);
-    if constexpr (!BIAS) OptionScore::addGradients(a, Block(dS, row, column, view.s, head));
+    if constexpr (!BIAS)
+      if (adding) OptionScore::addGradients(a, Block(dS, row, column, view.s, head));
     if constexpr (USER_OPTIONS && !BIAS) multiply(gains);
   }
 

@@ -15,13 +15,13 @@ DEVICE Matrix from(const Matrix& m, int rows) {
 }
 
 // run goes over the cells that the tile sees. A step loads the tile behind its own in advance: it
-// is given matrices in which that is the next one.
+// is given matrices in which that is the next one, or (WIDE) knows it.
 template <> DEVICE void Kernel::run() {
   const Sequence& s = view.s;
   if (row >= s.sq) return;
   const int keyHead = head / (a.heads / a.keyHeads);
   const Matrix keys = matrixOf<Arithmetic>(a.k, s.batch, keyHead, s.k0, s.sk, a.d);
-  const Matrix values = matrixOf<Arithmetic>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv);
+  const Matrix values = valuesOf(matrixOf<Arithmetic>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv));
   const UserLists lists((const UserArguments&)a, a.sq, USER_LINE);
   const int line = lists.before(lists.planeOf(head), s.index, a.sq, s.q0, USER_LINE) + row / USER_LINE, count = __ldg(&lists.list(line)->count);
   const int cleanFirst = __ldg(&lists.list(line)->cleanFirst), cleanEnd = __ldg(&lists.list(line)->cleanEnd);
@@ -32,18 +32,13 @@ template <> DEVICE void Kernel::run() {
   int tile = 0;
   if (count > 0) {
     tile = userFrom(bits, lists.a.shift, 0);
-    loadQueries(matrixOf<Arithmetic>(a.q, s.batch, head, s.q0, s.sq, a.d));
-    loadTile<Arithmetic, TILE_K, BLOCK_THREADS / 32>(rawK, keys, tile * TILE_K);
-    copyCommit();
-    if constexpr (STAGED || THREE) {
-      loadTile<Arithmetic, TILE_K, BLOCK_THREADS / 32>(rawV, values, tile * TILE_K);
-      copyCommit();
-    }
+    begin(matrixOf<Arithmetic>(a.q, s.batch, head, s.q0, s.sq, a.d), keys, values, tile);
   }
 #pragma unroll 1
   for (int n = 0; n < count; n++) {
     const bool another = n + 1 < count;
-    const int next = another ? userFrom(bits, lists.a.shift, tile + 1) : tile + 1, between = (next - tile - 1) * TILE_K;
+    next = another ? userFrom(bits, lists.a.shift, tile + 1) : tile + 1;
+    const int between = WIDE ? 0 : (next - tile - 1) * TILE_K;
     const Matrix nextKeys = from(keys, between), nextValues = STAGED || THREE ? from(values, between) : values;
     if (!USER_SCORE && !USER_OPTIONS && n >= cleanFirst && n < cleanEnd) step<true>(nextKeys, nextValues, tile, another, exponent);
     else step<false>(nextKeys, nextValues, tile, another, exponent);

@@ -284,6 +284,11 @@ var HeadSizes = [][2]int{
 	{224, 224}, {256, 256}, {192, 128},
 }
 
+// WideSizes are pairs (D, Dv) of heads of more than 256.
+var WideSizes = [][2]int{
+	{576, 512}, {320, 320}, {512, 512}, {257, 257}, {576, 576}, {384, 384}, {448, 256}, {288, 289}, {571, 128}, {64, 300}, {1024, 1024},
+}
+
 // PackedLens cuts sq and sk rows into n sequences of random lengths, each at least 1; sq and sk
 // must be at least n.
 func PackedLens(seed uint64, n, sq, sk int) (qLens, kvLens []int) {
