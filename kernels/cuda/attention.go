@@ -54,6 +54,9 @@ type loans struct {
 	pinned  []*driver.Owner // constants, alive until the work is queued
 }
 
+// largestHead is the largest head of kernels for listed keys and second derivatives.
+const largestHead = 256
+
 // spare makes room, where a recording is made of a call that has nothing to do, for the kernels of
 // calls that have: those of one sequence that has all rows.
 func (c *attention) spare(call func(d *Device, a *kernels.Attention) error) error {
@@ -92,11 +95,16 @@ func isEmpty(a *kernels.Attention) bool {
 
 // newAttention begins a call, of which the kernel's own check found err. The caller releases it.
 func (d *Device) newAttention(name string, a *kernels.Attention, err error) (*attention, error) {
+	return d.newAttentionOf(name, a, kernels.MaxHeadDim, err)
+}
+
+// newAttentionOf is newAttention where kernels take only smaller heads.
+func (d *Device) newAttentionOf(name string, a *kernels.Attention, largest int, err error) (*attention, error) {
 	if err != nil {
 		return nil, d.callError(name, err)
 	}
 	c := &attention{Attention: a, device: d, name: name}
-	return c, c.check()
+	return c, c.check(largest)
 }
 
 // describe fills in what all kernels are told.

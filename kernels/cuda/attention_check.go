@@ -10,10 +10,11 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// check finds what the device cannot do of a valid problem, and decides what to compute in.
-func (c *attention) check() error {
+// check finds what the device cannot do of a valid problem, whose heads may be so large, and
+// decides what to compute in.
+func (c *attention) check(largest int) error {
 	a := c.Attention
-	if what := unserved(a); what != "" {
+	if what := unserved(a, largest); what != "" {
 		return kernels.Unsupported{Device: c.device.Name(), What: what}
 	}
 	c.dtype, c.element = a.Q.DType, elementOf(a.Q.DType)
@@ -30,7 +31,7 @@ func (c *attention) check() error {
 }
 
 // unserved names what the kernels do not know of a valid problem, or returns "".
-func unserved(a *kernels.Attention) string {
+func unserved(a *kernels.Attention, largest int) string {
 	const mostRows = 1 << 30
 	switch {
 	case a.Bias.IsSet() && isSlopedElsewhere(a):
@@ -43,6 +44,8 @@ func unserved(a *kernels.Attention) string {
 		return "attention that looks up tables of more than 2³¹ elements"
 	case entrySuffixes[a.Q.DType] == "":
 		return fmt.Sprintf("attention of %v", a.Q.DType)
+	case max(a.Q.Shape[3], a.V.Shape[3]) > largest:
+		return fmt.Sprintf("attention with heads of more than %d", largest)
 	case max(a.Q.Shape[0]*a.Q.Shape[1], a.Q.Shape[2], a.K.Shape[0]*a.K.Shape[1], a.K.Shape[2]) > mostRows:
 		return fmt.Sprintf("attention with more than %d heads or rows", mostRows)
 	}

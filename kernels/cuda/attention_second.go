@@ -37,7 +37,7 @@ type secondSinks struct {
 // AttentionSecond differentiates attention's gradients. The gradient of a bias whose elements
 // several scores share is a sum in an order that changes from call to call.
 func (d *Device) AttentionSecond(a *kernels.Attention, s kernels.AttentionSecond) error {
-	c, err := d.newAttention("second derivatives of attention", a, a.CheckSecond(s))
+	c, err := d.newAttentionOf("second derivatives of attention", a, largestHead, a.CheckSecond(s))
 	if err != nil {
 		return err
 	}
