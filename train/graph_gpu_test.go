@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/distributed"
+	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -108,7 +110,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	if err == nil && c.lora > 0 {
 		err = parameters.SetLoRA(nn.LoRA{Rank: c.lora})
 		if c.kept != (tensor.Dtype{}) {
-			err = errors.Join(err, parameters.KeepWeights(c.kept), parameters.KeepEmbeddings(ops.BFloat16))
+			err = errors.Join(err, c.keep(parameters), c.copyOneBlock(parameters))
 		}
 	}
 	if err != nil {
@@ -151,6 +153,49 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 		}
 	}
 	return l
+}
+
+// keep lets parameters be in the type of the training's frozen weights.
+func (c training) keep(p *nn.Parameters) error {
+	return errors.Join(p.KeepWeights(c.kept), p.KeepEmbeddings(ops.BFloat16))
+}
+
+// copyOneBlock gives all blocks the values of one, since those of billions of parameters take
+// minutes to make.
+func (c training) copyOneBlock(p *nn.Parameters) error {
+	one, shape := nn.NewParameters(3), *c.llama
+	shape.Layers = 1
+	table := make([]float32, shape.Vocab*shape.Dim)
+	next := cheap(nil, nil)
+	for i := range table {
+		table[i] = float32(next())
+	}
+	rows, err := ops.Converted(tensor.New(tensor.WithShape(shape.Vocab, shape.Dim), tensor.WithBacking(table)), ops.BFloat16)
+	if err == nil {
+		err = errors.Join(one.SetLoRA(nn.LoRA{Rank: c.lora}), c.keep(one), one.Set("tokens.weight", rows), one.Set("head.weight", rows))
+	}
+	if err != nil {
+		return err
+	}
+	s := nn.NewScope(gorgonia.NewGraph(), one)
+	nn.NewLlama(s, shape)
+	if err := s.Err(); err != nil {
+		return err
+	}
+	for _, name := range one.Names() {
+		names := []string{name}
+		if behind, ok := strings.CutPrefix(name, "blocks.0."); ok {
+			for i := range c.llama.Layers - 1 {
+				names = append(names, fmt.Sprintf("blocks.%d.%s", i+1, behind))
+			}
+		}
+		for _, each := range names {
+			if err := p.Set(each, one.Value(name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // losses are those of all steps, and the weights afterwards.
