@@ -106,19 +106,39 @@ func (r Row) packNF4(bytes []byte, matrix []float32, rows int) error {
 	return m.Rows(bytes, rows, r.Columns)
 }
 
-// nf4Code is the nearest of the sixteen numbers, of two that are equally near the smaller.
+// nf4Code is the code nearest to a number from -1 to 1, the lower one where two are as near. The
+// largest number may lie above 1 by its rounding.
 func nf4Code(x float32) byte {
-	low, high := 0, len(NF4Table)-1
-	for low < high {
-		middle := (low + high) / 2
-		if x > (NF4Table[middle]+NF4Table[middle+1])/2 {
-			low = middle + 1
-		} else {
-			high = middle
+	code := nf4Least[int((x+1)*nf4Steps)]
+	if x > nf4Middles[code] {
+		code++
+	}
+	return code
+}
+
+// nf4Steps is how finely nf4Least divides a unit: no two middles lie within two steps.
+const nf4Steps = 32
+
+// nf4Middles lie halfway between a code's number and the next one's. The last is never exceeded.
+var nf4Middles = func() (m [16]float32) {
+	for code := range m[:15] {
+		m[code] = (NF4Table[code] + NF4Table[code+1]) / 2
+	}
+	m[15] = math.MaxFloat32
+	return m
+}()
+
+// nf4Least has the lowest code of the numbers in each step from -1 on. It begins half a step early,
+// for what rounding may do to a number's step.
+var nf4Least = func() (least [2*nf4Steps + 1]byte) {
+	for i := range least {
+		begin := (float32(i)-0.5)/nf4Steps - 1
+		for nf4Middles[least[i]] < begin {
+			least[i]++
 		}
 	}
-	return byte(low)
-}
+	return least
+}()
 
 // packScales makes the codes of scales: around their mean, which is the offset.
 func (m *NF4Matrix) packScales(scales []float32) {
