@@ -605,8 +605,11 @@ func encodeRows(w io.Writer, kind gguf.Type, x []float32, rows, heads int, added
 	turned := make([]float32, len(x))
 	for i := range rows {
 		to := turned[ggufRow(i, rows, heads)*length:][:length]
-		for j, v := range x[i*length:][:length] {
-			to[j] = v + added
+		copy(to, x[i*length:])
+		if added != 0 { // which would make 0 of -0
+			for j := range to {
+				to[j] += added
+			}
 		}
 	}
 	const together = 1 << 16 // elements, of whole blocks
