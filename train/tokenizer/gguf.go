@@ -435,8 +435,8 @@ func (b *hfBPE) sentencePieceGGUF(j *hfJSON, names []string, size int, out map[s
 	}
 	last := int32(-1)
 	joined := map[int32]bool{}
-	inOrder := make([]merged, 0, len(b.merges))
-	for _, m := range b.merges {
+	inOrder := make([]merged, 0, b.merges.count)
+	for _, m := range b.merges.all() {
 		inOrder = append(inOrder, m)
 	}
 	slices.SortFunc(inOrder, func(x, y merged) int { return int(x.rank) - int(y.rank) })
@@ -455,14 +455,14 @@ func (b *hfBPE) sentencePieceGGUF(j *hfJSON, names []string, size int, out map[s
 			if at == 0 || !isLeft || !isRight {
 				continue
 			}
-			if _, found := b.merges[pair{left, right}]; !found {
+			if _, found := b.merges.find(pair{left, right}); !found {
 				return fmt.Errorf("%q and %q make a token but no merge joins them, which scores cannot say", token[:at], token[at:])
 			}
 			count++
 		}
 	}
-	if count != len(b.merges) {
-		return fmt.Errorf("%d merges are no cuts of tokens, which scores cannot say", len(b.merges)-count)
+	if count != b.merges.count {
+		return fmt.Errorf("%d merges are no cuts of tokens, which scores cannot say", b.merges.count-count)
 	}
 	scores := make([]float32, size)
 	for id, name := range names {

@@ -32,9 +32,6 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
 }
 
-// maxSeen bounds the memory for texts in which hardly a piece comes twice.
-const maxSeen = 1 << 18
-
 // encode appends the ids of a piece.
 func (e *encoder) encode(piece string) {
 	if s, found := e.seen[piece]; found {

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 )
@@ -86,12 +87,28 @@ func kindOf(text string) (k kind, width int) {
 
 var asciiKinds = func() (kinds [utf8.RuneSelf]kind) {
 	for r := range kinds {
-		kinds[r] = kindOfRune(rune(r))
+		kinds[r] = searchKind(rune(r))
 	}
 	return kinds
 }()
 
+// kinds has the kinds of 256 characters at a time, from when one of them is asked for.
+var kinds [unicode.MaxRune>>8 + 1]atomic.Pointer[[256]kind]
+
 func kindOfRune(r rune) kind {
+	page := kinds[uint32(r)>>8].Load()
+	if page == nil {
+		page = new([256]kind)
+		for i := range page {
+			page[i] = searchKind(r&^0xFF + rune(i))
+		}
+		kinds[uint32(r)>>8].Store(page)
+	}
+	return page[r&0xFF]
+}
+
+// searchKind finds the kind of a character in Unicode's tables.
+func searchKind(r rune) kind {
 	switch {
 	case unicode.IsLetter(r):
 		return letter

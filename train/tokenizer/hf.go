@@ -24,6 +24,7 @@ type HuggingFace struct {
 	hfTokens
 	normalize hfNormalizer
 	split     hfSplitter
+	first     func(text string) int // the length of the first part, where split is no more than that; nil otherwise
 	model     hfModel
 	inBytes   bool // the model sees bytes
 	fallback  bool // tokens such as <0x0A> are bytes
@@ -215,7 +216,7 @@ func (t *HuggingFace) readSteps(j *hfJSON) (err error) {
 		if t.split, err = p.splitter(); err != nil {
 			return err
 		}
-		t.inBytes = p.bytes()
+		t.inBytes, t.first = p.bytes(), p.pieces()
 	}
 	t.processor = plainProcessor()
 	if !isNull(j.PostProcessor) {
@@ -275,7 +276,10 @@ func (t *HuggingFace) readModel(text json.RawMessage) (vocab map[string]int, err
 		if err != nil {
 			return nil, err
 		}
-		t.model, t.split = model, inTurn(t.split, model.words)
+		t.model = model
+		if model.hasWords() {
+			t.split, t.first = inTurn(t.split, model.words), nil
+		}
 		return j.Vocab, nil
 	case "Unigram":
 		var j hfUnigramJSON
@@ -313,7 +317,7 @@ func (t *HuggingFace) writeBytes() {
 	if !t.inBytes {
 		return
 	}
-	t.inBytes = false
+	t.inBytes, t.first = false, nil
 	t.split = inTurn(t.split, func(x hfText, yield func(hfText) error) error { return yield(x.inAlphabet()) })
 }
 
@@ -385,14 +389,18 @@ func (t *HuggingFace) readTokens(vocab map[string]int, addedTokens []hfAddedJSON
 // encoding is the tokens of one text while they are found; spans count from the start of the text.
 type encoding struct {
 	*HuggingFace
-	tokens []hfToken
-	spells map[int]string     // of tokens that the text has otherwise than the vocabulary writes them
-	spans  bool               // whether anyone asks for them
-	seen   map[string]span    // where in known a part was encoded before, for most words of a text come many times
-	known  []hfToken          // its spans count from the start of the part
-	parts  func(hfText) error // encodes what lies between added tokens
-	lasts  func(hfText) error // and a part that is split no more
-	token  func(int, hfText) error
+	tokens  []hfToken
+	spells  map[int]string     // of tokens that the text has otherwise than the vocabulary writes them
+	spans   bool               // whether anyone asks for them
+	ids     []int              // in place of tokens, where spans are not asked for
+	seen    *hfSeen            // the parts that were encoded before
+	part    []hfToken          // those of one part; their spans count from its start
+	bpe     *hfBPE             // the model, if it is one
+	word    bpeWord            // memory for it
+	unigram *hfUnigram         // the model, if it is one
+	parts   func(hfText) error // encodes what lies between added tokens
+	lasts   func(hfText) error // and a part that is split no more
+	token   func(int, hfText) error
 }
 
 // isMade returns an error for the zero value.
@@ -403,22 +411,36 @@ func (t *HuggingFace) isMade() error {
 	return nil
 }
 
-// encode finds the tokens of a text.
-func (t *HuggingFace) encode(text string, spans bool) (tokens []hfToken, spells map[int]string, err error) {
+// encode finds the tokens of a text, or their ids alone where spans are not asked for.
+func (t *HuggingFace) encode(text string, spans bool) (*encoding, error) {
 	if err := t.isMade(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	e := encoding{HuggingFace: t, tokens: make([]hfToken, 0, len(text)/3+1), spans: spans, seen: map[string]span{}, spells: map[int]string{}}
+	e := &encoding{HuggingFace: t, spans: spans, seen: newHFSeen(len(text)), spells: map[int]string{}}
+	if spans {
+		e.tokens = make([]hfToken, 0, len(text)/3+1)
+	} else {
+		e.ids = make([]int, 0, len(text)/2+1)
+	}
+	e.bpe, _ = t.model.(*hfBPE)
+	e.unigram, _ = t.model.(*hfUnigram)
 	e.lasts = e.last
 	e.parts = func(part hfText) error {
-		if part.s == "" {
+		switch {
+		case part.s == "":
 			return nil
+		case t.first != nil:
+			return e.pieces(part)
 		}
 		return t.split(part, e.lasts)
 	}
 	e.token = func(id int, part hfText) error {
+		if !spans {
+			e.ids = append(e.ids, id)
+			return nil
+		}
 		from, to := part.span(0, len(part.s))
-		if spans && t.processor.spells {
+		if t.processor.spells {
 			e.spells[len(e.tokens)] = part.s // which may have taken spaces with it
 		}
 		e.tokens = append(e.tokens, hfToken{id, from, to})
@@ -428,56 +450,105 @@ func (t *HuggingFace) encode(text string, spans bool) (tokens []hfToken, spells 
 	if t.plain {
 		first = t.rawNoSpec
 	}
-	err = first.split(hfText{s: text, original: text}, func(part hfText) error {
+	return e, first.split(hfText{s: text, original: text}, func(part hfText) error {
 		part, err := t.normalize(part)
 		if err != nil {
 			return err
 		}
 		return t.later.split(part, e.parts, e.token)
 	}, e.token)
-	return e.tokens, e.spells, err
+}
+
+// pieces encodes a text that is cut into pieces.
+func (e *encoding) pieces(t hfText) error {
+	for at := 0; at < len(t.s); {
+		n := e.first(t.s[at:])
+		var err error
+		if e.spans {
+			err = e.last(t.slice(at, at+n))
+		} else {
+			err = e.addIDs(t.s[at : at+n])
+		}
+		if err != nil {
+			return err
+		}
+		at += n
+	}
+	return nil
+}
+
+// addIDs encodes a part where spans are not asked for.
+func (e *encoding) addIDs(part string) error {
+	known, tokens, err := e.tokensOf(part)
+	if err != nil {
+		return err
+	}
+	for _, token := range known {
+		e.ids = append(e.ids, int(token.id))
+	}
+	for _, token := range tokens {
+		e.ids = append(e.ids, token.id)
+	}
+	return nil
+}
+
+// tokensOf is the tokens of a part, as they are remembered or as they were found now, whose spans
+// count from its start. They are valid until the next call.
+func (e *encoding) tokensOf(part string) (known []shortToken, tokens []hfToken, err error) {
+	var key partKey
+	var slot *hfSeenPart
+	if len(part) <= longestSeen {
+		key = keyOf(part)
+		if slot = e.seen.slot(part, key); slot.to > 0 {
+			return e.seen.known[slot.from:slot.to], nil, nil
+		}
+	}
+	if e.bpe != nil {
+		e.part, err = e.bpe.tokenizeIn(&e.word, part, e.part[:0])
+	} else {
+		e.part, err = e.model.tokenize(part, e.part[:0])
+	}
+	if err == nil && slot != nil {
+		e.seen.take(slot, part, key, e.part)
+	}
+	return nil, e.part, err
 }
 
 // last encodes a part that the model sees.
 func (e *encoding) last(part hfText) error {
-	s, found := e.seen[part.s]
-	if !found {
-		s.from = len(e.known)
-		known, err := e.model.tokenize(part.s, e.known)
-		if err != nil {
-			return err
-		}
-		e.known = known
-		s.to = len(e.known)
-		if len(e.seen) < maxSeen && len(part.s) < 64 {
-			e.seen[part.s] = s
-		}
+	if !e.spans {
+		return e.addIDs(part.s)
 	}
-	unigram, _ := e.model.(*hfUnigram)
-	for _, token := range e.known[s.from:s.to] {
-		if e.spans {
-			if unigram != nil && token.id == unigram.unknown && e.processor.spells {
-				e.spells[len(e.tokens)] = part.s[token.from:token.to]
-			}
-			token.from, token.to = part.span(token.from, token.to)
-		}
-		e.tokens = append(e.tokens, token)
+	known, tokens, err := e.tokensOf(part.s)
+	if err != nil {
+		return err
+	}
+	for _, token := range known {
+		e.add(hfToken{int(token.id), int(token.from), int(token.to)}, part)
+	}
+	for _, token := range tokens {
+		e.add(token, part)
 	}
 	return nil
+}
+
+// add appends a token of a part.
+func (e *encoding) add(token hfToken, part hfText) {
+	if e.unigram != nil && token.id == e.unigram.unknown && e.processor.spells {
+		e.spells[len(e.tokens)] = part.s[token.from:token.to]
+	}
+	token.from, token.to = part.span(token.from, token.to)
+	e.tokens = append(e.tokens, token)
 }
 
 // Encode is the ids of a text, without those that the template adds, and neither cut short nor
 // padded.
 func (t *HuggingFace) Encode(text string) ([]int, error) {
-	tokens, _, err := t.encode(text, false)
+	e, err := t.encode(text, false)
 	if err != nil {
 		return nil, fmt.Errorf("HuggingFace: %w", err)
 	}
-	ids := make([]int, len(tokens))
-	for i, token := range tokens {
-		ids[i] = token.id
-	}
-	return ids, nil
+	return e.ids, nil
 }
 
 // Decode is the text of ids. With a BPE of bytes, or with byte tokens, it need not be valid UTF-8:

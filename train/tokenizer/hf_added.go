@@ -41,6 +41,7 @@ type hfAddedJSON struct {
 type hfAdded struct {
 	tokens   []*hfAddedJSON
 	prefixes *hfPrefixes  // their numbers in the list
+	begins   [256]bool    // whether one begins with a byte
 	empty    *hfAddedJSON // one that the normaliser made an empty text of, nil for none
 }
 
@@ -52,6 +53,7 @@ func newHFAdded(tokens map[string]*hfAddedJSON) *hfAdded {
 			continue
 		}
 		numbers[content] = int32(len(a.tokens))
+		a.begins[content[0]] = true
 		a.tokens = append(a.tokens, token)
 	}
 	a.prefixes = newHFPrefixes(numbers)
@@ -60,11 +62,8 @@ func newHFAdded(tokens map[string]*hfAddedJSON) *hfAdded {
 
 // at is the token that a text begins with, nil for none.
 func (a *hfAdded) at(s string) *hfAddedJSON {
-	if s == "" {
+	if s == "" || !a.begins[s[0]] {
 		return nil
-	}
-	if a.prefixes.first[s[0]] == a.prefixes.first[int(s[0])+1] {
-		return nil // most bytes begin no token
 	}
 	if _, number, found := a.prefixes.longest(s); found {
 		return a.tokens[number]
@@ -81,7 +80,8 @@ func (a *hfAdded) split(t hfText, plain func(hfText) error, token func(id int, t
 			found = a.empty // which stands at any place, as in the library
 		}
 		if found == nil {
-			at++
+			for at++; a.empty == nil && at < len(t.s) && !a.begins[t.s[at]]; at++ {
+			}
 			continue
 		}
 		from, to := at, at+len(found.Content)

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -23,20 +24,19 @@ type hfBPE struct {
 	inBytes      bool
 	ids          map[string]int32
 	byteIDs      [256]int32 // of single bytes, or of tokens such as <0x0A>; −1 for none
-	merges       map[pair]merged
-	prefix       string // of characters that do not begin a part
-	suffix       string // of the character that ends a part
-	unknown      int32  // −1 for none, −2 for one that is no token
+	merges       *mergeTable
+	bytePairs    []merged // of two bytes, at 256 times the first and the second; noRank where nothing becomes of them
+	prefix       string   // of characters that do not begin a part
+	suffix       string   // of the character that ends a part
+	unknown      int32    // −1 for none, −2 for one that is no token
 	fuseUnknown  bool
 	byteFallback bool
-	ignoreMerges bool // a part that is a token is that token
+	ignoreMerges bool        // a part that is a token is that token
+	whole        *partFilter // of ids, with ignoreMerges
 
 	characters map[rune]bool    // that are tokens
 	across     map[[2]rune]bool // characters between which some merge joins tokens
 }
-
-// merged is what becomes of a pair.
-type merged struct{ rank, joined int32 }
 
 type hfBPEJSON struct {
 	Type         string
@@ -77,7 +77,7 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 		return nil, fmt.Errorf("dropout is %v, only 0 is supported", *j.Dropout)
 	}
 	b := &hfBPE{
-		inBytes: inBytes, ids: make(map[string]int32, len(j.Vocab)), merges: make(map[pair]merged, len(j.Merges)), unknown: -1,
+		inBytes: inBytes, ids: make(map[string]int32, len(j.Vocab)), merges: newMergeTable(len(j.Merges)), unknown: -1,
 		across: map[[2]rune]bool{}, fuseUnknown: j.FuseUnk, byteFallback: j.ByteFallback, ignoreMerges: j.IgnoreMerges,
 	}
 	if j.Prefix != nil {
@@ -119,6 +119,15 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 			return nil, fmt.Errorf("merge %d: %w", rank+1, err)
 		}
 	}
+	if inBytes {
+		b.bytePairs = make([]merged, 1<<16)
+		for i := range b.bytePairs {
+			b.bytePairs[i] = b.near(b.byteIDs[i>>8], b.byteIDs[i&0xFF])
+		}
+	}
+	if b.ignoreMerges {
+		b.whole = newPartFilter(b.ids)
+	}
 	b.characters = map[rune]bool{}
 	for token := range b.ids {
 		if r, n := utf8.DecodeRuneInString(token); n == len(token) {
@@ -128,14 +137,15 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 	return b, nil
 }
 
-// words is a splitter that changes nothing: it cuts where no merge can join what is on the two
-// sides. Models in the manner of SentencePiece see a text as one part; cut into words, most of it
-// was seen before.
-func (b *hfBPE) words(t hfText, yield func(hfText) error) error {
+// hasWords reports whether words changes nothing.
+func (b *hfBPE) hasWords() bool {
 	complete := b.unknown >= 0 || b.byteFallback && !slices.Contains(b.byteIDs[:], -1)
-	if b.inBytes || b.ignoreMerges || b.prefix != "" || b.suffix != "" || !complete {
-		return yield(t)
-	}
+	return complete && !b.inBytes && !b.ignoreMerges && b.prefix == "" && b.suffix == ""
+}
+
+// words is a splitter that cuts where no merge can join what is on the two sides. Models in the
+// manner of SentencePiece see a text as one part; cut into words, most of it was seen before.
+func (b *hfBPE) words(t hfText, yield func(hfText) error) error {
 	start, before := 0, utf8.RuneError
 	for at, r := range t.s {
 		if at > 0 && b.characters[before] && b.characters[r] && !b.across[[2]rune{before, r}] {
@@ -171,23 +181,52 @@ func (b *hfBPE) addMerge(rank int, m hfMergeJSON) error {
 	last, _ := utf8.DecodeLastRuneInString(left)
 	first, _ := utf8.DecodeRuneInString(right)
 	b.across[[2]rune{last, first}] = true
-	if _, found := b.merges[pair{p[0], p[1]}]; !found {
-		b.merges[pair{p[0], p[1]}] = merged{int32(rank), p[2]}
-	}
+	b.merges.add(pair{p[0], p[1]}, merged{int32(rank), p[2]})
 	return nil
 }
 
+// noRank is behind that of every merge.
+const noRank = math.MaxInt32
+
+// near is what becomes of two tokens side by side, with noRank for nothing.
+func (b *hfBPE) near(left, right int32) merged {
+	if m, found := b.merges.find(pair{left, right}); found {
+		return m
+	}
+	return merged{rank: noRank}
+}
+
 func (b *hfBPE) tokenize(part string, tokens []hfToken) ([]hfToken, error) {
-	if b.ignoreMerges {
+	return b.tokenizeIn(&bpeWord{}, part, tokens)
+}
+
+// tokenizeIn is tokenize in the memory of a word.
+func (b *hfBPE) tokenizeIn(w *bpeWord, part string, tokens []hfToken) ([]hfToken, error) {
+	if b.ignoreMerges && b.whole.mayHave(part) {
 		if id, found := b.ids[part]; found {
 			return append(tokens, hfToken{int(id), 0, len(part)}), nil
 		}
 	}
-	w := bpeWord{model: b}
-	if b.inBytes {
+	w.model, w.symbols = b, w.symbols[:0]
+	switch {
+	case b.inBytes && len(part) <= fewSymbols:
+		w.fewBytes(part)
+	case b.inBytes:
 		w.fromBytes(part)
-	} else if err := w.fromCharacters(part); err != nil {
-		return nil, err
+	default:
+		if err := w.fromCharacters(part); err != nil {
+			return nil, err
+		}
+		if len(w.symbols) <= fewSymbols {
+			w.fewCharacters()
+		}
+	}
+	if len(w.symbols) <= fewSymbols {
+		w.joinFew()
+		for _, s := range w.few {
+			tokens = append(tokens, hfToken{int(s.id), min(int(s.from), len(part)-1), min(int(s.to), len(part))})
+		}
+		return tokens, nil
 	}
 	w.join()
 	for at := 0; at < len(w.symbols); at = w.symbols[at].next {
@@ -202,6 +241,7 @@ type bpeWord struct {
 	model   *hfBPE
 	symbols []bpeSymbol // a linked list; len(symbols) ends it
 	queue   mergeQueue
+	few     []fewSymbol
 }
 
 type bpeSymbol struct {
@@ -222,7 +262,6 @@ func (w *bpeWord) add(id int32, bytes int) {
 
 // fromBytes begins with bytes, all of which are tokens.
 func (w *bpeWord) fromBytes(part string) {
-	w.symbols = make([]bpeSymbol, 0, len(part))
 	for i := range len(part) {
 		w.add(w.model.byteIDs[part[i]], 1)
 	}
@@ -294,7 +333,7 @@ func (w *bpeWord) join() {
 			continue
 		}
 		right := &w.symbols[left.next]
-		m, found := w.model.merges[pair{left.id, right.id}]
+		m, found := w.model.merges.find(pair{left.id, right.id})
 		if !found || m.rank != c.rank {
 			continue
 		}
@@ -312,7 +351,65 @@ func (w *bpeWord) consider(at int) {
 	if at < 0 || w.symbols[at].next == len(w.symbols) {
 		return
 	}
-	if m, found := w.model.merges[pair{w.symbols[at].id, w.symbols[w.symbols[at].next].id}]; found {
+	if m, found := w.model.merges.find(pair{w.symbols[at].id, w.symbols[w.symbols[at].next].id}); found {
 		w.queue.push(candidate{m.rank, at})
 	}
+}
+
+// fewSymbols is how many symbols are joined by a search through all of them for each merge, which
+// is faster for few than a queue.
+const fewSymbols = 128
+
+// fewSymbol is a symbol of few, and what becomes of it and the next.
+type fewSymbol struct {
+	merged
+	id       int32
+	from, to int32
+}
+
+func (w *bpeWord) fewBytes(part string) {
+	w.few = w.few[:0]
+	for i := range len(part) {
+		s := fewSymbol{merged{rank: noRank}, w.model.byteIDs[part[i]], int32(i), int32(i + 1)}
+		if i+1 < len(part) {
+			s.merged = w.model.bytePairs[int(part[i])<<8|int(part[i+1])]
+		}
+		w.few = append(w.few, s)
+	}
+}
+
+func (w *bpeWord) fewCharacters() {
+	w.few = w.few[:0]
+	for i, s := range w.symbols {
+		few := fewSymbol{merged{rank: noRank}, s.id, int32(s.from), int32(s.to)}
+		if i+1 < len(w.symbols) {
+			few.merged = w.model.near(s.id, w.symbols[i+1].id)
+		}
+		w.few = append(w.few, few)
+	}
+}
+
+// joinFew takes time O(n²) for n symbols.
+func (w *bpeWord) joinFew() {
+	list := w.few
+	for {
+		at, rank := 0, int32(noRank)
+		for i := range list {
+			if list[i].rank < rank {
+				at, rank = i, list[i].rank
+			}
+		}
+		if rank == noRank {
+			break
+		}
+		list[at].id, list[at].to = list[at].joined, list[at+1].to
+		list = append(list[:at+1], list[at+2:]...)
+		if list[at].rank = noRank; at+1 < len(list) {
+			list[at].merged = w.model.near(list[at].id, list[at+1].id)
+		}
+		if at > 0 {
+			list[at-1].merged = w.model.near(list[at-1].id, list[at].id)
+		}
+	}
+	w.few = list
 }

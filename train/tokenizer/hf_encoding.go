@@ -76,10 +76,11 @@ func (t *HuggingFace) encodeOne(text string, o EncodeOptions) (*Encoding, error)
 	var tokens [2][]hfToken
 	var spells [2][]string
 	for i, text := range texts {
-		list, written, err := t.encode(text, true)
+		found, err := t.encode(text, true)
 		if err != nil {
 			return nil, err
 		}
+		list := found.tokens
 		tokens[i] = list
 		if !t.processor.spells {
 			continue
@@ -91,7 +92,7 @@ func (t *HuggingFace) encodeOne(text string, o EncodeOptions) (*Encoding, error)
 				spells[i][k] = name
 			}
 		}
-		for k, s := range written {
+		for k, s := range found.spells {
 			spells[i][k] = s
 		}
 	}

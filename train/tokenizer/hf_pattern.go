@@ -29,15 +29,24 @@ var (
 	slowestByte  = 10 * time.Microsecond
 )
 
-// hfRegex makes a pattern of a regular expression.
-func hfRegex(expression string) (hfPattern, error) {
+// firstOf gives the length of the first piece of a text by a pattern that is written by hand. It is
+// nil for others.
+func firstOf(expression string) func(text string) int {
 	switch expression {
 	case gpt2Pattern:
-		return inPieces(firstPiece), nil
+		return firstPiece
 	case llama3Pattern:
-		return inPieces(func(text string) int { return firstLlama3Piece(text, 3) }), nil
+		return func(text string) int { return firstLlama3Piece(text, 3) }
 	case qwen2Pattern:
-		return inPieces(func(text string) int { return firstLlama3Piece(text, 1) }), nil
+		return func(text string) int { return firstLlama3Piece(text, 1) }
+	}
+	return nil
+}
+
+// hfRegex makes a pattern of a regular expression.
+func hfRegex(expression string) (hfPattern, error) {
+	if first := firstOf(expression); first != nil {
+		return inPieces(first), nil
 	}
 	plain, err := compileOnig(expression, false)
 	if err != nil {

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
@@ -43,6 +44,9 @@ func (p *hfSplitterJSON) splitter() (hfSplitter, error) {
 	case "Metaspace":
 		return p.metaspace()
 	case "Split":
+		if first := p.pieces(); first != nil {
+			return inIsolation(first), nil
+		}
 		pattern, err := p.Pattern.pattern()
 		if err != nil {
 			return nil, err
@@ -95,7 +99,9 @@ func (p *hfSplitterJSON) sequence() (hfSplitter, error) {
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, step)
+		if inner.changes() {
+			steps = append(steps, step)
+		}
 		if inner.bytes() && i < len(p.Pretokenizers)-1 {
 			// What follows sees the characters that bytes are written with.
 			steps = append(steps, func(t hfText, yield func(hfText) error) error { return yield(t.inAlphabet()) })
@@ -106,14 +112,70 @@ func (p *hfSplitterJSON) sequence() (hfSplitter, error) {
 
 // inTurn applies splitters one after the other, each to what the one before it gives.
 func inTurn(steps ...hfSplitter) hfSplitter {
-	if len(steps) == 1 {
+	switch len(steps) {
+	case 0:
+		return func(t hfText, yield func(hfText) error) error { return yield(t) }
+	case 1:
 		return steps[0]
 	}
+	first, rest := steps[0], inTurn(steps[1:]...)
 	return func(t hfText, yield func(hfText) error) error {
-		if len(steps) == 0 {
-			return yield(t)
+		return first(t, func(part hfText) error { return rest(part, yield) })
+	}
+}
+
+// changes reports whether a step does anything but let the model see bytes.
+func (p *hfSplitterJSON) changes() bool {
+	if p.Type == "Sequence" {
+		return slices.ContainsFunc(p.Pretokenizers, func(inner hfSplitterJSON) bool { return inner.changes() })
+	}
+	return p.Type != "ByteLevel" || p.UseRegex == nil || *p.UseRegex || p.AddPrefixSpace != nil && *p.AddPrefixSpace
+}
+
+// pieces is the length of the first part of a text, where the whole splitter is one of the patterns
+// that are written by hand. It is nil otherwise.
+func (p *hfSplitterJSON) pieces() func(text string) int {
+	switch p.Type {
+	case "Sequence":
+		var first func(text string) int
+		for i := range p.Pretokenizers {
+			inner := &p.Pretokenizers[i]
+			switch {
+			case inner.bytes() && i < len(p.Pretokenizers)-1:
+				return nil
+			case !inner.changes():
+			case first != nil:
+				return nil
+			default:
+				if first = inner.pieces(); first == nil {
+					return nil
+				}
+			}
 		}
-		return steps[0](t, func(part hfText) error { return inTurn(steps[1:]...)(part, yield) })
+		return first
+	case "ByteLevel":
+		if p.changes() && (p.UseRegex == nil || *p.UseRegex) && (p.AddPrefixSpace == nil || !*p.AddPrefixSpace) {
+			return firstPiece
+		}
+	case "Split":
+		if p.Behavior == "Isolated" && !p.Invert && p.Pattern.String == nil && p.Pattern.Regex != nil {
+			return firstOf(*p.Pattern.Regex)
+		}
+	}
+	return nil
+}
+
+// inIsolation cuts a text into pieces; first gives the length of the first one.
+func inIsolation(first func(text string) int) hfSplitter {
+	return func(t hfText, yield func(hfText) error) error {
+		for at := 0; at < len(t.s); {
+			n := first(t.s[at:])
+			if err := yield(t.slice(at, at+n)); err != nil {
+				return err
+			}
+			at += n
+		}
+		return nil
 	}
 }
 
@@ -122,7 +184,7 @@ func inTurn(steps ...hfSplitter) hfSplitter {
 func (p *hfSplitterJSON) byteLevel() (hfSplitter, error) {
 	split := hfSplitter(func(t hfText, yield func(hfText) error) error { return yield(t) })
 	if p.UseRegex == nil || *p.UseRegex {
-		split, _ = cut(inPieces(firstPiece), "Isolated", false)
+		split = inIsolation(firstPiece)
 	}
 	if p.AddPrefixSpace == nil || !*p.AddPrefixSpace {
 		return split, nil
