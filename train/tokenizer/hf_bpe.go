@@ -137,7 +137,7 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 	return b, nil
 }
 
-// hasWords reports whether words changes nothing.
+// hasWords reports whether a text may be cut into words.
 func (b *hfBPE) hasWords() bool {
 	complete := b.unknown >= 0 || b.byteFallback && !slices.Contains(b.byteIDs[:], -1)
 	return complete && !b.inBytes && !b.ignoreMerges && b.prefix == "" && b.suffix == ""

@@ -95,6 +95,9 @@ func member(r *run, of value, name string) (value, bool) {
 		return of.attribute(r, name)
 	case *function:
 		if of.macro && name == "name" {
+			if of.name == "" {
+				return nil, true // the body of a call
+			}
 			return of.name, true
 		}
 	case int, bool, float64:

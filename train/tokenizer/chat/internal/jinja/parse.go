@@ -174,7 +174,7 @@ func (p *parser) statement() statement {
 		p.macroBody(m, "endmacro")
 		return m
 	case "call":
-		m := &macro{name: "caller"}
+		m := &macro{}
 		if p.isSign("(") {
 			p.signature(m)
 		}

@@ -93,9 +93,14 @@ func show(w *writer, v value, depth int) {
 		show(w, v.fields, deeper(depth))
 		w.write(">")
 	case *function:
-		if v.macro {
+		switch {
+		case v.macro && v.name == "":
+			w.write("<Macro anonymous>")
+		case v.macro:
 			w.write("<Macro " + quote(v.name) + ">")
-		} else {
+		case v.name == "namespace":
+			w.write("<class 'transformers.utils.chat_template_utils._cached_compile_jinja_template.<locals>.TemplateNamespace'>")
+		default:
 			w.write("<function " + v.name + ">")
 		}
 	case *loopContext:
