@@ -16,7 +16,7 @@ type problem[T kernels.Float] struct {
 	heads, kvHeads int      // of one sequence
 	group          int      // query heads that read one key head
 	headSize
-	scale               float64
+	scaling[float64]
 	sinks               []T
 	masked, transformed bool // does the mask hide anything; do scores need more than a scale
 	tiled               bool // products are made of tiles
@@ -56,6 +56,9 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 	}
 	p.masked = a.Causal != kernels.NotCausal || a.Window != nil || a.Mask != nil
 	p.transformed = a.SoftCap != 0 || a.ALiBi != nil || a.Bias.IsSet()
+	if p.left = 1; !p.transformed && a.Score == nil {
+		p.left = leftOf(p.scale)
+	}
 	for _, s := range p.sequences {
 		lo, hi := a.Band(s)
 		if lo >= hi {
@@ -91,6 +94,27 @@ type tile struct{ rows, columns, strip int }
 
 // mostColumns is the greatest number of a tile's columns.
 const mostColumns = 512
+
+// scaling is the factor of products q·k, and the one that scores are still to be multiplied by when
+// the softmax takes them.
+type scaling[T kernels.Float] struct{ scale, left T }
+
+// leftOf is what of a factor is left to the softmax, which finds the greatest score before it
+// multiplies and divides sinks by what is left: the factor itself, or 1 where it is not positive or
+// far from 1.
+func leftOf(factor float64) float64 {
+	if factor >= 0x1p-64 && factor <= 0x1p64 {
+		return factor
+	}
+	return 1
+}
+
+// settle multiplies a tile of scores by a factor, unless that is left to the softmax.
+func settle[T kernels.Float](nRows, nColumns int, scores *T, stride int, factor, left float64) {
+	if factor != left {
+		simd.ALiBi(nRows, nColumns, scores, stride, T(factor), 0, 0) // a slope of 0 only scales
+	}
+}
 
 // row is where a sequence's and head's per-row values (LSE, δ) start in a row-major (B, Hq, Sq)
 // tensor.

@@ -72,7 +72,7 @@ type copying struct{ copyQ, copyDO, copyK, sumDQ bool }
 // rows.
 type queries[T kernels.Float] struct {
 	q, dO, dq  rows[T]
-	lse, delta []T  // lse in binary exponents, +∞ for a row without keys, which makes its P zero
+	lse, delta []T  // lse without the factor that is left to scores, +∞ for a row without keys, which makes its P zero
 	finite     bool // no NaN or Inf in q and dO
 
 	// Rows of q and dO, and their columns, all as blocks of A; empty where products are not tiled.
@@ -292,7 +292,7 @@ func (k *backward[T]) prepareQueries(out *queries[T], s kernels.Sequence, h int)
 	start := k.row(s, h)
 	out.delta = kernels.Host[T](k.g.Delta)[start:][:s.Sq]
 	for i, lse := range kernels.Host[T](k.g.LSE)[start:][:s.Sq] {
-		if out.lse[i] = lse * log2e; math.IsInf(float64(lse), -1) {
+		if out.lse[i] = lse / T(k.left); math.IsInf(float64(lse), -1) {
 			out.lse[i] = T(math.Inf(1))
 		}
 	}
@@ -581,11 +581,11 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	if k.transformed {
 		factor = k.transform(b.s, b.head, row, b.k0+from, n, columns, scores, slope, stride)
 	}
-	factor = k.changeScores(w, b, i, n, from, columns, scores, stride, factor)
+	k.changeScores(w, b, i, n, from, columns, scores, stride, factor)
 	if k.Dropout.P > 0 {
 		k.drop(b.s, b.head, row, b.k0+from, n, columns, dP, dP, stride, T(k.dropScale))
 	}
-	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), lo, hi)
+	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(k.left*log2e), lo, hi)
 	k.changeGradients(w, b, i, n, from, columns, scores, dP, stride)
 	if k.g.DBias.IsSet() {
 		k.addBiasGradient(k.g.DBias, b.s, b.head, row, b.k0+from, n, columns, dP, stride)

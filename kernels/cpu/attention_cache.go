@@ -206,17 +206,18 @@ func (st *step[T]) dots(queries []T) {
 // soften makes weights of the scores of a key head's rows.
 func (st *step[T]) soften(head int) {
 	at := st.at(st.s, st.run, head)
-	soften := func(first, rows int, factor float64, lo, hi int) {
+	soften := func(first, rows, lo, hi int) {
 		r := at + first
-		simd.Softmax(rows, st.keys, st.of(head, first, 0), st.scores.stride, &st.cached.m[r], &st.cached.l[r], st.partials.at(r), st.partials.stride, st.dvPadded, T(factor*log2e), lo, hi)
+		simd.Softmax(rows, st.keys, st.of(head, first, 0), st.scores.stride, &st.cached.m[r], &st.cached.l[r], st.partials.at(r), st.partials.stride, st.dvPadded, T(st.left*log2e), lo, hi)
 	}
-	if st.whole && !st.transformed {
-		soften(0, st.sharing, st.scale, -st.sharing, st.keys)
+	if st.whole && st.left == st.scale {
+		soften(0, st.sharing, -st.sharing, st.keys)
 		return
 	}
 	for h := range st.group {
 		first, b := h*st.s.Sq, block[T]{s: st.s, head: head*st.group + h, k0: st.k0, columns: st.keys}
-		soften(first, st.s.Sq, st.cached.scores(st.forwardScratch, b, 0, st.s.Sq, 0, st.keys, st.of(head, first, 0)), st.lo, st.hi)
+		st.cached.scores(st.forwardScratch, b, 0, st.s.Sq, 0, st.keys, st.of(head, first, 0))
+		soften(first, st.s.Sq, st.lo, st.hi)
 	}
 }
 
@@ -270,10 +271,10 @@ func (c *cached[T]) merge(w *forwardScratch[T], s kernels.Sequence, head int) {
 			for run := from; run < to; run++ {
 				most = max(most, c.m[c.at(s, run, head)+r])
 			}
-			sum := w.l[i] * T(math.Exp2(float64(w.m[i]-most)))
+			sum := w.l[i] * T(math.Exp(c.left*float64(w.m[i]-most)))
 			for run := from; run < to; run++ {
 				at := c.at(s, run, head) + r
-				factor := T(math.Exp2(float64(c.m[at] - most)))
+				factor := T(math.Exp(c.left * float64(c.m[at]-most)))
 				sum += c.l[at] * factor
 				simd.ListedCombine(1, c.dvPadded, c.partials.at(at), 0, everyKey[:1], &factor, 0, w.o.at(i), 0)
 			}

@@ -361,13 +361,13 @@ func (f *forward[T]) hasSink(h int) bool {
 	return f.sinks != nil && !math.IsInf(float64(f.sinks[h]), -1)
 }
 
-// sink is the sink of a head in units of log 2. One of +∞ leaves no row a number: it is ∞ − ∞, as
+// sink is the sink of a head as scores are, without the factor that is left. One of +∞ leaves no row a number: it is ∞ − ∞, as
 // among scores.
 func (f *forward[T]) sink(h int) T {
 	if math.IsInf(float64(f.sinks[h]), 1) {
 		return T(math.NaN())
 	}
-	return min(max(lowest[T](), f.sinks[h]*log2e), -lowest[T]())
+	return min(max(lowest[T](), f.sinks[h]/T(f.left)), -lowest[T]())
 }
 
 // lowest is where a running maximum starts: the most negative finite number, so that a score of −∞
@@ -411,9 +411,9 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	default:
 		simd.Gemm(n, ceilDiv(to-from, lanes), f.d, b.q.at(i), b.q.stride, 1, &b.keys[from*f.d], panel, f.d*panel, scores, w.scores.stride, false)
 	}
-	factor := f.scores(w, b, i, n, from, to, scores)
+	f.scores(w, b, i, n, from, to, scores)
 	lo, hi := b.lo+i-from, b.hi+i-from
-	simd.Softmax(n, to-from, scores, w.scores.stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(factor*log2e), lo, hi)
+	simd.Softmax(n, to-from, scores, w.scores.stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(f.left*log2e), lo, hi)
 	if f.Dropout.P > 0 {
 		f.drop(b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, scores, w.scores.stride, 1)
 	}
@@ -425,10 +425,10 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	weights.multiply(0, n, 0, b.tiles.valueTiles, 0, f.dv, b.k0+from, unsafe.Pointer(w.o.at(i)), w.o.stride, true)
 }
 
-// scores turns raw products of the rows [i, i+n) and the columns [from, to) of a block into scores.
-// The returned factor is still to be multiplied in.
-func (f *forward[T]) scores(w *forwardScratch[T], b block[T], i, n, from, to int, scores *T) (factor float64) {
-	factor = f.scale
+// scores turns raw products of the rows [i, i+n) and the columns [from, to) of a block into scores,
+// but for the factor that is left.
+func (f *forward[T]) scores(w *forwardScratch[T], b block[T], i, n, from, to int, scores *T) {
+	factor := f.scale
 	if f.transformed {
 		factor = f.transform(b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, nil, w.scores.stride)
 	}
@@ -437,15 +437,11 @@ func (f *forward[T]) scores(w *forwardScratch[T], b block[T], i, n, from, to int
 		w.points.run(f.rules.score, at, T(factor), f.rules.values)
 		factor = 1
 	}
-	if f.isSparse() && !(factor > 0) {
-		simd.ALiBi(n, to-from, scores, w.scores.stride, T(factor), 0, 0) // −∞ stays what it is under positive factors alone
-		factor = 1
-	}
+	settle(n, to-from, scores, w.scores.stride, factor, f.left)
 	if b.partly {
 		at := f.rules.part(f.problem, b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, w.scores.stride)
 		w.points.run(f.rules.hide, at.masked(), T(math.Inf(-1)), f.rules.values)
 	}
-	return factor
 }
 
 // finish divides by the sums and stores the tile.
@@ -466,7 +462,7 @@ func (f *forward[T]) finish(w *forwardScratch[T], s kernels.Sequence, h, q0, n i
 	}
 	lse := f.lse[f.row(s, h)+q0:][:n]
 	for i := range lse {
-		most := math.Ln2 * float64(w.m[i])
+		most := f.left * float64(w.m[i])
 		if f.hasSink(h) && w.m[i] == f.sink(h) {
 			most = float64(f.sinks[h]) // not rounded twice, so that a sink of any size has the weight of 1 beside small scores
 		}

@@ -271,12 +271,13 @@ func (k *second[T]) finishRows() {
 	}
 }
 
-// sinkWeight is the share of a row's weights that its sink takes. lse is in binary exponents.
+// sinkWeight is the share of a row's weights that its sink takes. lse is without the factor that is
+// left.
 func (k *second[T]) sinkWeight(h int, lse T) float64 {
 	if k.sinks == nil || math.IsInf(float64(lse), 1) {
 		return 0
 	}
-	return math.Exp2(min(0, float64(k.sinks[h])*log2e-float64(lse)))
+	return math.Exp(min(0, float64(k.sinks[h])-k.left*float64(lse)))
 }
 
 func (k *second[T]) sinkCotangent(h int) float64 {
@@ -410,7 +411,7 @@ func (k *second[T]) part(w *secondScratch[T], b *secondBlock[T], i, n int) (p ti
 
 // products computes the scores of a part, the factor of which is returned, and dP, r before Score's
 // derivative and y.
-func (k *second[T]) products(w *secondScratch[T], b *secondBlock[T], p tileOf) (factor float64) {
+func (k *second[T]) products(w *secondScratch[T], b *secondBlock[T], p tileOf) {
 	lanes, panel, stride, row := simd.Lanes[T](), simd.Panel[T](), w.scores.stride, b.q0+p.i
 	n, columns := p.n, p.to-p.from
 	vectors, column := ceilDiv(columns, lanes), b.k0+p.from
@@ -435,7 +436,7 @@ func (k *second[T]) products(w *secondScratch[T], b *secondBlock[T], p tileOf) (
 		clearTile(w.y, p)
 	}
 	scores := &w.scores.data[p.at]
-	factor = k.scale
+	factor := k.scale
 	if k.SoftCap != 0 {
 		simd.SoftCap(n, columns, scores, &w.slope.data[p.at], stride, T(factor/k.SoftCap), T(k.SoftCap))
 		for i := range n { // c' = −2·tanh·c/cap
@@ -448,9 +449,7 @@ func (k *second[T]) products(w *secondScratch[T], b *secondBlock[T], p tileOf) (
 		factor = 1
 	}
 	factor = k.shift(b.s, b.head, row, column, n, columns, scores, stride, factor)
-	if k.rules != nil {
-		factor = k.applyRules(w, b, p, factor)
-	}
+	k.applyRules(w, b, p, factor)
 	if k.Dropout.P > 0 {
 		for _, tile := range []rows[T]{w.dP, w.y} {
 			k.drop(b.s, b.head, row, column, n, columns, &tile.data[p.at], &tile.data[p.at], stride, T(k.dropScale))
@@ -459,7 +458,6 @@ func (k *second[T]) products(w *secondScratch[T], b *secondBlock[T], p tileOf) (
 	if b.exact {
 		k.hide(w, b, p)
 	}
-	return factor
 }
 
 func clearTile[T kernels.Float](t rows[T], p tileOf) {
@@ -468,9 +466,14 @@ func clearTile[T kernels.Float](t rows[T], p tileOf) {
 	}
 }
 
-// applyRules runs the score, with its derivatives, and the mask.
-func (k *second[T]) applyRules(w *secondScratch[T], b *secondBlock[T], p tileOf, factor float64) float64 {
+// applyRules multiplies by a factor, unless that is left to the softmax, and runs the score, with
+// its derivatives, and the mask.
+func (k *second[T]) applyRules(w *secondScratch[T], b *secondBlock[T], p tileOf, factor float64) {
 	n, columns, stride, scores := p.n, p.to-p.from, w.scores.stride, &w.scores.data[p.at]
+	if k.rules == nil {
+		settle(n, columns, scores, stride, factor, k.left)
+		return
+	}
 	at := k.rules.part(k.problem, b.s, b.head, b.q0+p.i, b.k0+p.from, n, columns, scores, stride)
 	if program := k.rules.score; program != nil {
 		at.derived = []*T{&w.first.data[p.at], &w.curve.data[p.at]}
@@ -487,15 +490,11 @@ func (k *second[T]) applyRules(w *secondScratch[T], b *secondBlock[T], p tileOf,
 			}
 		}
 	}
+	settle(n, columns, scores, stride, factor, k.left)
 	if k.rules.hide != nil {
-		if !(factor > 0) {
-			simd.ALiBi(n, columns, scores, stride, T(factor), 0, 0) // −∞ stays what it is under positive factors alone
-			factor = 1
-		}
 		at.derived = nil
 		w.points.run(k.rules.hide, at.masked(), T(math.Inf(-1)), k.rules.values)
 	}
-	return factor
 }
 
 // hide finds which pairs of a part are visible, and clears the products of all others.
@@ -556,7 +555,7 @@ func (k *second[T]) sumRows(w *secondScratch[T], s kernels.Sequence, h, q0 int) 
 	n := min(k.tile.rows, s.Sq-q0)
 	m, l := lowest[T](), T(0)
 	if k.sinks != nil && !math.IsInf(float64(k.sinks[h]), -1) {
-		m, l = min(max(lowest[T](), k.sinks[h]*log2e), -lowest[T]()), 1
+		m, l = min(max(lowest[T](), k.sinks[h]/T(k.left)), -lowest[T]()), 1
 		if math.IsInf(float64(k.sinks[h]), 1) || k.sinks[h] != k.sinks[h] {
 			m, l = T(math.NaN()), T(math.NaN())
 		}
@@ -591,7 +590,7 @@ func (k *second[T]) sumRows(w *secondScratch[T], s kernels.Sequence, h, q0 int) 
 			continue
 		}
 		sums, most := w.sums.data[i*w.sums.stride:], float64(w.m[i])
-		q.lse[row] = T(most + math.Log2(float64(w.l[i])))
+		q.lse[row] = T(most + math.Log(float64(w.l[i]))/k.left)
 		own := 0.0
 		if dLSE != nil {
 			own = float64(dLSE[i])
@@ -604,12 +603,12 @@ func (k *second[T]) sumRows(w *secondScratch[T], s kernels.Sequence, h, q0 int) 
 
 // sumPart adds a part of a block to the sums of its rows.
 func (k *second[T]) sumPart(w *secondScratch[T], b *secondBlock[T], p tileOf) {
-	factor := k.products(w, b, p)
+	k.products(w, b, p)
 	k.addCotangents(w, b, p, w.t)
 	n, columns, stride := p.n, p.to-p.from, w.scores.stride
 	scores, dP, t, y := &w.scores.data[p.at], &w.dP.data[p.at], &w.t.data[p.at], &w.y.data[p.at]
 	sums := w.sums.data[p.i*w.sums.stride:]
-	simd.Softmax(n, columns, scores, stride, &w.m[p.i], &w.l[p.i], &sums[0], w.sums.stride, roundUp(secondSums, simd.Lanes[T]()), T(factor*log2e), b.lo+p.i-p.from, b.hi+p.i-p.from)
+	simd.Softmax(n, columns, scores, stride, &w.m[p.i], &w.l[p.i], &sums[0], w.sums.stride, roundUp(secondSums, simd.Lanes[T]()), T(k.left*log2e), b.lo+p.i-p.from, b.hi+p.i-p.from)
 	add := func(to int, left, right *T) {
 		simd.Dots(n, columns, left, stride, right, stride, w.rowSums[:n])
 		for i, x := range w.rowSums[:n] {
@@ -706,7 +705,7 @@ func (k *second[T]) step(w *secondScratch[T], b secondBlock[T]) {
 // combine computes, of a part of a block, m·P into scores, c·dS into dP, m·P·(r − R) into t, and M
 // times the scale into y.
 func (k *second[T]) combine(w *secondScratch[T], b *secondBlock[T], p tileOf) {
-	factor := k.products(w, b, p)
+	k.products(w, b, p)
 	n, columns, stride, row := p.n, p.to-p.from, w.scores.stride, b.q0+p.i
 	scores, dP, t, y := &w.scores.data[p.at], &w.dP.data[p.at], &w.t.data[p.at], &w.y.data[p.at]
 	if k.SoftCap != 0 { // c'·t, before t is something else
@@ -721,7 +720,7 @@ func (k *second[T]) combine(w *secondScratch[T], b *secondBlock[T], p tileOf) {
 	fill(w.scales[:lanes], k.scale)
 	means, shifts := simd.Points[T]{At: &w.means[0], Stride: lanes, Same: true}, simd.Points[T]{At: &w.shifts[0], Stride: lanes, Same: true}
 	scales := simd.Points[T]{At: &w.scales[0], Same: true}
-	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), b.lo+p.i-p.from, b.hi+p.i-p.from)
+	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(k.left*log2e), b.lo+p.i-p.from, b.hi+p.i-p.from)
 
 	none := simd.Points[T]{}
 	do := func(op score.Op, to *T, x, y, z simd.Points[T]) { simd.Pointwise(op, n, columns, to, stride, x, y, z) }

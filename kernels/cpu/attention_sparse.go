@@ -154,15 +154,14 @@ func (f *forward[T]) stepSparse(w *forwardScratch[T], b block[T], i, n, columns 
 		return
 	}
 	lanes, panel, stride := simd.Lanes[T](), simd.Panel[T](), w.scores.stride
-	factor := 1.0
 	for _, p := range w.parts {
 		part := f.blockAt(w, b, p.k0, p.columns)
 		part.partly = p.partly
 		scores := &w.scores.data[i*stride+p.at]
 		simd.Gemm(n, ceilDiv(p.columns, lanes), f.d, b.q.at(i), b.q.stride, 1, &part.keys[0], panel, f.d*panel, scores, stride, false)
-		factor = f.scores(w, part, i, n, 0, p.columns, scores)
+		f.scores(w, part, i, n, 0, p.columns, scores)
 	}
-	simd.Softmax(n, columns, &w.scores.data[i*stride], stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(factor*log2e), -n, columns)
+	simd.Softmax(n, columns, &w.scores.data[i*stride], stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(f.left*log2e), -n, columns)
 	for _, p := range w.parts {
 		part := f.blockAt(w, b, p.k0, p.columns)
 		part.partly = p.partly

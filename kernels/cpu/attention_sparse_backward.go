@@ -165,13 +165,10 @@ func (p panelStates) with(other panelStates) panelStates {
 	return p
 }
 
-// changeScores applies the score and the mask to a part of a block, with the score's derivatives,
-// and returns the factor that is still to be multiplied in.
-func (k *backward[T]) changeScores(w *backwardScratch[T], b gradientBlock[T], i, n, from, columns int, scores *T, stride int, factor float64) float64 {
-	if k.rules == nil {
-		return factor
-	}
-	if k.rules.score != nil {
+// changeScores multiplies the scores of a part of a block by a factor, unless that is left to the
+// softmax, and applies the score, with its derivatives, and the mask.
+func (k *backward[T]) changeScores(w *backwardScratch[T], b gradientBlock[T], i, n, from, columns int, scores *T, stride int, factor float64) {
+	if k.rules != nil && k.rules.score != nil {
 		at := k.rules.part(k.problem, b.s, b.head, b.q0+i, b.k0+from, n, columns, scores, stride)
 		for _, d := range w.derived {
 			at.derived = append(at.derived, &d.data[(b.row+i)*stride+from])
@@ -179,11 +176,8 @@ func (k *backward[T]) changeScores(w *backwardScratch[T], b gradientBlock[T], i,
 		w.points.run(k.rules.score, at, T(factor), k.rules.values)
 		factor = 1
 	}
+	settle(n, columns, scores, stride, factor, k.left)
 	if b.partly {
-		if !(factor > 0) {
-			simd.ALiBi(n, columns, scores, stride, T(factor), 0, 0) // −∞ stays what it is under positive factors alone
-			factor = 1
-		}
 		hides := func(panel int) bool { return b.panels[panel] != wholeTile }
 		runsOf(ceilDiv(from+columns, maskColumns), hides, func(first, end int) {
 			first, end = max(from, first*maskColumns), min(from+columns, end*maskColumns)
@@ -193,7 +187,6 @@ func (k *backward[T]) changeScores(w *backwardScratch[T], b gradientBlock[T], i,
 			}
 		})
 	}
-	return factor
 }
 
 // changeGradients adds dS·∂Score/∂table to the gradients of tables, and multiplies dS by ∂Score/∂S.

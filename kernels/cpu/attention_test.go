@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -17,6 +18,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
+	"github.com/stheno-ml/stheno/kernels/score"
 )
 
 var grid = flag.Bool("grid", false, "run every length with every head size and every option, or score and mask, the two longest in turns, which takes an hour and a half on two cores (raise -timeout; -run TestAttentionGrid/64x128 takes one length)")
@@ -361,6 +363,75 @@ func TestAttentionEmptyRows(t *testing.T) {
 	// Of packed sequences: more queries than keys, so the first rows of each see nothing.
 	run[float32](t, Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 100, Sk: 12, D: 8, Dv: 8, Layout: BSHD, Options: []Option{Causal},
 		QLens: []int{0, 40, 41, 100}, KVLens: []int{0, 1, 7, 12}})
+}
+
+// Slopes that leave a row's nearest keys far below zero, and padding far below all scores.
+func TestAttentionFarFromZero(t *testing.T) {
+	slow.Emulated(t)
+	for n, c := range []struct {
+		sq, sk  int
+		options []Option
+	}{
+		{170, 50, []Option{SlopesOf(1e6)}},
+		{170, 50, []Option{SlopesOf(21, 0.01)}},
+		{170, 50, []Option{SlopesOf(21, 0.01), SoftCap}},
+		{170, 50, []Option{SlopesOf(1e6, 0.2), DLSE}},
+		{50, 170, []Option{SlopesOf(1e6, 0.2), Causal, DLSE}},
+		{170, 50, []Option{SlopesOf(1e6), NegativeScale}},
+		{70, 150, []Option{PaddingBias(-3e38), Causal, Sinks}},
+	} {
+		problem := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: c.sq, Sk: c.sk, D: 24, Dv: 40, Options: c.options, Seed: uint64(n)}
+		runLevels[float32](t, problem)
+		runLevels[float64](t, problem)
+	}
+}
+
+// A row whose keys are all padding has equal weights, however far below zero their scores are, and
+// whether one query or many see them. Packed keys, a cache and a mask have kernels of their own.
+func TestAttentionOfPaddingAlone(t *testing.T) {
+	odd, err := score.NewMask(func(p score.Pair) score.Cond { return p.Key.Rem(2).Equal(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bias := range []float64{-1e9, -3e38, -math.MaxFloat32} {
+		for _, queries := range []int{1, 3, 40} {
+			for _, mask := range []*score.Mask{nil, odd} {
+				const heads, keys, size = 2, 300, 16
+				r := rand.New(rand.NewPCG(uint64(queries), 1))
+				tensor := func(shape ...int) kernels.Tensor {
+					data := make([]float32, heads*shape[2]*size)
+					for i := range data {
+						data[i] = float32(r.NormFloat64())
+					}
+					return kernels.Of(data, shape...)
+				}
+				padding := kernels.Of(slices.Repeat([]float32{float32(bias)}, keys), 1, 1, 1, keys)
+				a := &kernels.Attention{Q: tensor(1, heads, queries, size), K: tensor(1, heads, keys, size), V: tensor(1, heads, keys, size), Bias: padding,
+					Program: kernels.Program{Mask: mask}}
+				o := kernels.Of(make([]float32, heads*queries*size), 1, heads, queries, size)
+				if err := cpu.New().AttentionForward(a, kernels.AttentionOutputs{O: o}); err != nil {
+					t.Fatal(err)
+				}
+				step := 1
+				if mask != nil {
+					step = 2 // from the second key on
+				}
+				for h := range heads {
+					for d := range size {
+						mean := 0.0
+						for j := step - 1; j < keys; j += step {
+							mean += kernels.HostElement(a.V, a.V.Offset(0, h, j, d)) * float64(step) / keys
+						}
+						for i := range queries {
+							if got := kernels.HostElement(o, o.Offset(0, h, i, d)); math.Abs(got-mean) > 1e-6 {
+								t.Fatalf("bias %g, %d queries, mask %v: o[0 %d %d %d] is %v, want the mean %v", bias, queries, mask != nil, h, i, d, got, mean)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
 }
 
 // A NaN or an infinity makes exactly those rows not finite that it makes so in the reference.

@@ -46,13 +46,13 @@ func (b *Backend) ListedBackward(a *kernels.ListedAttention, g kernels.Attention
 // listed is a problem of listed keys.
 type listed[T kernels.Float] struct {
 	*kernels.ListedAttention
-	memory         *workspace
-	indices        []int64 // of all lists
-	group          int     // query heads of a key head
-	queries, n     int     // of a sequence, and of a list
-	d, dv          int
-	dWide, dvWide  int // rounded up to whole vectors
-	scale          T
+	memory        *workspace
+	indices       []int64 // of all lists
+	group         int     // query heads of a key head
+	queries, n    int     // of a sequence, and of a list
+	d, dv         int
+	dWide, dvWide int // rounded up to whole vectors
+	scaling[T]
 	batch, kvHeads int
 	together       int // queries of a block
 	stretch        int // log 2 of its keys
@@ -75,8 +75,9 @@ const (
 // newListed describes a problem whose pass goes through so many tensors of the size of K, and of V.
 func newListed[T kernels.Float](kernel string, a *kernels.ListedAttention, tensors int) (*listed[T], error) {
 	q, k := a.Q.Shape, a.K.Shape
-	p := &listed[T]{ListedAttention: a, queries: q[2], n: a.Lists.Shape[3], d: q[3], dv: a.V.Shape[3], batch: q[0], kvHeads: k[1],
-		scale: T(a.Plain().EffectiveScale())}
+	p := &listed[T]{ListedAttention: a, queries: q[2], n: a.Lists.Shape[3], d: q[3], dv: a.V.Shape[3], batch: q[0], kvHeads: k[1]}
+	p.scale = T(a.Plain().EffectiveScale())
+	p.left = T(leftOf(float64(p.scale)))
 	p.group = q[1] / max(1, k[1])
 	p.dWide, p.dvWide = roundUp(p.d, simd.Lanes[T]()), roundUp(p.dv, simd.Lanes[T]())
 	p.together = max(1, min(rowsOfBlock/max(1, p.group), ceilDiv(p.queries, tasksOfHead)))
@@ -293,7 +294,8 @@ func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out 
 			clear(o.data)
 			w.each(func(i int, list []int64) {
 				w.dots(p.dWide, keys, list, w.q, w.s, i)
-				simd.Softmax(g, len(list), w.s.at(0), w.s.stride, &m[i*g], &sum[i*g], o.at(i*g), o.stride, p.dvWide, p.scale*log2e, -g, len(list))
+				settle(g, len(list), w.s.at(0), w.s.stride, float64(p.scale), float64(p.left))
+				simd.Softmax(g, len(list), w.s.at(0), w.s.stride, &m[i*g], &sum[i*g], o.at(i*g), o.stride, p.dvWide, p.left*log2e, -g, len(list))
 				w.combine(p.dvWide, w.s, values, list, o, i)
 			})
 			for i := range w.count {
@@ -302,7 +304,7 @@ func listedForward[T kernels.Float](b *Backend, a *kernels.ListedAttention, out 
 						factor[h] = 1 / s
 					}
 					if lse != nil {
-						lse[(batch*p.kvHeads*g+head*g+h)*p.queries+first+i] = T(math.Ln2*float64(m[i*g+h]) + math.Log(float64(s)))
+						lse[(batch*p.kvHeads*g+head*g+h)*p.queries+first+i] = T(float64(p.left)*float64(m[i*g+h]) + math.Log(float64(s)))
 					}
 				}
 				to := p.heads(out.O, batch, head, first+i)
@@ -388,11 +390,11 @@ type listedGradients[T kernels.Float] struct {
 	g            kernels.AttentionGradients
 	keys, values rows[T]
 
-	room      *workspace
-	dO, dQ    rows[T] // of each query's heads
-	dS        rows[T] // as s
-	lse2, own []T     // of each query's heads
-	unit      []T     // of a query's heads
+	room     *workspace
+	dO, dQ   rows[T] // of each query's heads
+	dS       rows[T] // as s
+	lse, own []T     // of each query's heads, lse without the factor that is left
+	unit     []T     // of a query's heads
 }
 
 func newListedGradients[T kernels.Float](p *listed[T], g kernels.AttentionGradients) *listedGradients[T] {
@@ -401,7 +403,7 @@ func newListedGradients[T kernels.Float](p *listed[T], g kernels.AttentionGradie
 	w.room = newWorkspace(bytesFor[T](all*p.dvWide) + bytesFor[T](all*p.dWide) + bytesFor[T](scores) + 2*bytesFor[T](all) + bytesFor[T](p.group))
 	w.dO, w.dQ = rows[T]{take[T](w.room, all*p.dvWide), p.dvWide}, rows[T]{take[T](w.room, all*p.dWide), p.dWide}
 	w.dS = rows[T]{take[T](w.room, scores), scoreStride[T]()}
-	w.lse2, w.own, w.unit = take[T](w.room, all), take[T](w.room, all), take[T](w.room, p.group)
+	w.lse, w.own, w.unit = take[T](w.room, all), take[T](w.room, all), take[T](w.room, p.group)
 	fill(w.unit, float64(p.scale))
 	return w
 }
@@ -418,15 +420,16 @@ func (w *listedGradients[T]) addGradients(to listedSums[T]) {
 		for h := range heads {
 			row, at := (w.batch*p.kvHeads*heads+w.head*heads+h)*p.queries+w.first+i, i*heads+h
 			w.own[at] = delta[row]
-			if w.lse2[at] = lse[row] * log2e; math.IsInf(float64(w.lse2[at]), -1) {
-				w.lse2[at] = -w.lse2[at] // no key has a weight
+			if w.lse[at] = lse[row] / p.left; math.IsInf(float64(lse[row]), -1) {
+				w.lse[at] = -lse[row] // no key has a weight
 			}
 		}
 	}
 	w.each(func(i int, list []int64) {
 		w.dots(p.dWide, w.keys, list, w.q, w.s, i)
 		w.dots(p.dvWide, w.values, list, w.dO, w.dS, i)
-		simd.SoftmaxGrad(heads, len(list), w.s.at(0), w.dS.at(0), w.s.stride, &w.lse2[i*heads], &w.own[i*heads], p.scale*log2e, -heads, len(list))
+		settle(heads, len(list), w.s.at(0), w.s.stride, float64(p.scale), float64(p.left))
+		simd.SoftmaxGrad(heads, len(list), w.s.at(0), w.dS.at(0), w.s.stride, &w.lse[i*heads], &w.own[i*heads], p.left*log2e, -heads, len(list))
 		w.combine(p.dWide, w.dS, w.keys, list, w.dQ, i)
 		w.add(p.dWide, w.dS, w.q, list, to.dK, i)
 		w.add(p.dvWide, w.s, w.dO, list, to.dV, i)

@@ -378,10 +378,15 @@ func (h *head[T]) row(i int) row[T] {
 		sum += exp(s - most)
 	}
 	r.lse = most + T(math.Log(float64(sum)))
-	r.sinkP = exp(h.sink - r.lse)
+	// P_ij = exp(S_ij − LSE_i). Far from zero LSE loses what it is above the largest score, so the
+	// definition divides by the sum; float32 is what programs compute that keep LSE alone.
+	weight := func(s T) T { return exp(s - r.lse) }
+	if kernels.DTypeOf[T]() == kernels.F64 {
+		weight = func(s T) T { return exp(s-most) / sum }
+	}
+	r.sinkP = weight(h.sink)
 	for n, s := range scores {
-		// P_ij = exp(S_ij − LSE_i)
-		r.p[n] = h.result(exp(s - r.lse))
+		r.p[n] = h.result(weight(s))
 		// P̃_ij = P_ij·keep_ij/(1−p)
 		if r.kept[n] != 0 {
 			r.dropped[n] = h.operand(r.p[n] * r.kept[n])

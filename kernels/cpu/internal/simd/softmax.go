@@ -8,22 +8,19 @@ import (
 
 // Softmax takes one step of the online softmax with a tile of scores, rows rows of n columns, each
 // row with room for n rounded up to a multiple of Lanes. Row i sees the columns from max(0, lo+i)
-// up to, not including, min(n, hi+i). With x = s·scale, in units of log 2,
+// up to, not including, min(n, hi+i).
 //
-//	m' = max(m_i, x_ij …)      p_ij = 2^(x_ij − m')      l_i ← l_i·2^(m_i − m') + Σ_j p_ij      o_i ← o_i·2^(m_i − m')
+//	m' = max(m_i, s_ij …)        p_ij = 2^((s_ij − m')·scale)        c = 2^((m_i − m')·scale)
+//	l_i ← l_i·c + Σ_j p_ij       o_i ← o_i·c
 //
 // and p takes the place of s, 0 in the columns that are not seen and up to the end of the room,
-// whatever they held. o has d columns, a multiple of Lanes, and is touched only where m grew. m
-// must start at −MaxFloat, not −Inf: then a row of −Inf has p = 0, not NaN. A row that sees nothing
-// only gets zeros. A visible NaN or +Inf makes its row's m and l NaN.
+// whatever they held. scale is positive. Nothing is scaled before it is subtracted, since scores
+// far from zero would lose their last digits. o has d columns, a multiple of Lanes, and is touched
+// only where m grew. m must start at −MaxFloat, not −Inf: then a row of −Inf has p = 0, not NaN. A
+// row that sees nothing only gets zeros. A visible NaN or +Inf makes its row's m and l NaN.
 func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d int, scale T, lo, hi int) {
 	if rows <= 0 || n <= 0 {
 		return
-	}
-	if !(scale > 0) {
-		// The kernels find the greatest s before they scale it, and hide columns with −Inf.
-		ALiBi(rows, n, s, lds, scale, 0, 0) // a slope of 0 only scales
-		scale = 1
 	}
 	if active != Generic {
 		softmaxVector(rows, n, s, lds, m, l, o, ldo, d, scale, lo, hi)
@@ -40,13 +37,11 @@ func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d 
 		p = p[first:last]
 		mi, li := at(m, i), at(l, i)
 		most := *mi
-		// Both products are rounded, by the conversion, before anything is taken from them: some
-		// processors would fuse the second with its subtraction, and the greatest x would not be 0.
 		for _, x := range p {
-			most = max(most, T(x*scale))
+			most = max(most, x)
 		}
 		if most != *mi {
-			shrink := exp2(*mi - most)
+			shrink := exp2((*mi - most) * scale)
 			*li *= shrink
 			for e, x := range row(o, i, ldo, d) {
 				*at(o, i*ldo+e) = x * shrink
@@ -55,7 +50,7 @@ func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d 
 		}
 		var sum T
 		for j, x := range p {
-			p[j] = exp2(T(x*scale) - most)
+			p[j] = exp2((x - most) * scale)
 			sum += p[j]
 		}
 		if *li += sum; *li != *li {
@@ -66,16 +61,16 @@ func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d 
 
 // SoftmaxGrad is the backward counterpart, on the columns that [Softmax] describes:
 //
-//	s_ij ← p_ij = 2^(s_ij·scale − lse2_i), at most 1      dp_ij ← p_ij·(dp_ij − delta_i)
+//	s_ij ← p_ij = 2^((s_ij − lse_i)·scale), at most 1      dp_ij ← p_ij·(dp_ij − delta_i)
 //
-// and zeros in both in the other columns. lse2 is the row's logsumexp in units of log 2; +Inf makes
+// and zeros in both in the other columns. lse is the row's logsumexp in the units of s; +Inf makes
 // p zero.
-func SoftmaxGrad[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int) {
+func SoftmaxGrad[T kernels.Float](rows, n int, s, dp *T, ld int, lse, delta *T, scale T, lo, hi int) {
 	if rows <= 0 || n <= 0 {
 		return
 	}
 	if active != Generic {
-		softmaxGradVector(rows, n, s, dp, ld, lse2, delta, scale, lo, hi)
+		softmaxGradVector(rows, n, s, dp, ld, lse, delta, scale, lo, hi)
 		return
 	}
 	for i := range rows {
@@ -89,7 +84,7 @@ func SoftmaxGrad[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T,
 		clear(g[:first])
 		clear(g[last:])
 		for j := first; j < last; j++ {
-			p[j] = exp2(min(0, p[j]*scale-*at(lse2, i)))
+			p[j] = exp2(min(0, (p[j]-*at(lse, i))*scale))
 			g[j] = p[j] * (g[j] - *at(delta, i))
 		}
 	}

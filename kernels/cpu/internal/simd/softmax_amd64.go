@@ -25,19 +25,19 @@ func softmaxAVX2F64(rows int, n int, s *float64, lds int, m *float64, l *float64
 // softmaxGradAVX512F32 is SoftmaxGrad.
 //
 //go:noescape
-func softmaxGradAVX512F32(rows int, n int, s *float32, dp *float32, ld int, lse2 *float32, delta *float32, scale float32, lo int, hi int)
+func softmaxGradAVX512F32(rows int, n int, s *float32, dp *float32, ld int, lse *float32, delta *float32, scale float32, lo int, hi int)
 
 // softmaxGradAVX512F64 is SoftmaxGrad.
 //
 //go:noescape
-func softmaxGradAVX512F64(rows int, n int, s *float64, dp *float64, ld int, lse2 *float64, delta *float64, scale float64, lo int, hi int)
+func softmaxGradAVX512F64(rows int, n int, s *float64, dp *float64, ld int, lse *float64, delta *float64, scale float64, lo int, hi int)
 
 // softmaxGradAVX2F32 is SoftmaxGrad.
 //
 //go:noescape
-func softmaxGradAVX2F32(rows int, n int, s *float32, dp *float32, ld int, lse2 *float32, delta *float32, scale float32, lo int, hi int)
+func softmaxGradAVX2F32(rows int, n int, s *float32, dp *float32, ld int, lse *float32, delta *float32, scale float32, lo int, hi int)
 
 // softmaxGradAVX2F64 is SoftmaxGrad.
 //
 //go:noescape
-func softmaxGradAVX2F64(rows int, n int, s *float64, dp *float64, ld int, lse2 *float64, delta *float64, scale float64, lo int, hi int)
+func softmaxGradAVX2F64(rows int, n int, s *float64, dp *float64, ld int, lse *float64, delta *float64, scale float64, lo int, hi int)

@@ -111,13 +111,13 @@ maxEnd:
 	VMAXPS        X9, X8, X8
 	VPERMILPS     $0x01, X8, X9
 	VMAXPS        X9, X8, X8
-	VMULSS        X0, X8, X8
 	VMOVSS        (R8), X9
 	VMAXSS        X9, X8, X8
 	VUCOMISS      X8, X9
 	JE            mostDone
 	VMOVSS        X8, (R8)
 	VSUBSS        X8, X9, X9
+	VMULSS        X0, X9, X9
 	VBROADCASTSS  X9, Z8
 	VREDUCEPS     $0x01, Z8, Z10
 	VMOVAPS       Z6, Z9
@@ -195,8 +195,9 @@ beforeTest:
 	JMP          expTest
 
 exp:
-	VMULPS      (BX)(R8*4), Z0, Z10
+	VMOVUPS     (BX)(R8*4), Z10
 	VSUBPS      Z7, Z10, Z10
+	VMULPS      Z10, Z0, Z10
 	VREDUCEPS   $0x01, Z10, Z12
 	VMOVAPS     Z6, Z11
 	VFMADD213PS Z5, Z12, Z11
@@ -207,8 +208,9 @@ exp:
 	VSCALEFPS   Z10, Z11, Z11
 	VMOVUPS     Z11, (BX)(R8*4)
 	VADDPS      Z11, Z8, Z8
-	VMULPS      64(BX)(R8*4), Z0, Z10
+	VMOVUPS     64(BX)(R8*4), Z10
 	VSUBPS      Z7, Z10, Z10
+	VMULPS      Z10, Z0, Z10
 	VREDUCEPS   $0x01, Z10, Z12
 	VMOVAPS     Z6, Z11
 	VFMADD213PS Z5, Z12, Z11
@@ -226,8 +228,9 @@ expTest:
 	JLE         exp
 	CMPQ        R8, R10
 	JGE         expEnd
-	VMULPS      (BX)(R8*4), Z0, Z10
+	VMOVUPS     (BX)(R8*4), Z10
 	VSUBPS      Z7, Z10, Z10
+	VMULPS      Z10, Z0, Z10
 	VREDUCEPS   $0x01, Z10, Z11
 	VMOVAPS     Z6, Z7
 	VFMADD213PS Z5, Z11, Z7
@@ -445,13 +448,13 @@ maxEnd:
 	VMAXPD        X15, X14, X14
 	VPERMILPD     $0x01, X14, X15
 	VMAXPD        X15, X14, X14
-	VMULSD        X0, X14, X14
 	VMOVSD        (R8), X15
 	VMAXSD        X15, X14, X14
 	VUCOMISD      X14, X15
 	JE            mostDone
 	VMOVSD        X14, (R8)
 	VSUBSD        X14, X15, X15
+	VMULSD        X0, X15, X15
 	VBROADCASTSD  X15, Z14
 	VREDUCEPD     $0x01, Z14, Z16
 	VMOVAPS       Z12, Z15
@@ -535,8 +538,9 @@ beforeTest:
 	JMP          expTest
 
 exp:
-	VMULPD      (BX)(R8*8), Z0, Z16
+	VMOVUPS     (BX)(R8*8), Z16
 	VSUBPD      Z13, Z16, Z16
+	VMULPD      Z16, Z0, Z16
 	VREDUCEPD   $0x01, Z16, Z18
 	VMOVAPS     Z12, Z17
 	VFMADD213PD Z11, Z18, Z17
@@ -553,8 +557,9 @@ exp:
 	VSCALEFPD   Z16, Z17, Z17
 	VMOVUPS     Z17, (BX)(R8*8)
 	VADDPD      Z17, Z14, Z14
-	VMULPD      64(BX)(R8*8), Z0, Z16
+	VMOVUPS     64(BX)(R8*8), Z16
 	VSUBPD      Z13, Z16, Z16
+	VMULPD      Z16, Z0, Z16
 	VREDUCEPD   $0x01, Z16, Z18
 	VMOVAPS     Z12, Z17
 	VFMADD213PD Z11, Z18, Z17
@@ -578,8 +583,9 @@ expTest:
 	JLE         exp
 	CMPQ        R8, R10
 	JGE         expEnd
-	VMULPD      (BX)(R8*8), Z0, Z16
+	VMOVUPS     (BX)(R8*8), Z16
 	VSUBPD      Z13, Z16, Z16
+	VMULPD      Z16, Z0, Z16
 	VREDUCEPD   $0x01, Z16, Z17
 	VMOVAPS     Z12, Z13
 	VFMADD213PD Z11, Z17, Z13
@@ -791,13 +797,13 @@ maxEnd:
 	VMAXPS       X2, X3, X3
 	VPERMILPS    $0x01, X3, X2
 	VMAXPS       X2, X3, X3
-	VMULSS       X0, X3, X3
 	VMOVSS       (R8), X2
 	VMAXSS       X2, X3, X3
 	VUCOMISS     X3, X2
 	JE           mostDone
 	VMOVSS       X3, (R8)
 	VSUBSS       X3, X2, X2
+	VMULSS       X0, X2, X2
 	VBROADCASTSS X2, Y2
 	VMOVUPS      table28<>+0(SB), Y3
 	VMAXPS       Y2, Y3, Y2
@@ -880,8 +886,9 @@ beforeTest:
 	JMP          expTest
 
 exp:
-	VMULPS      (BX)(R8*4), Y0, Y4
+	VMOVUPS     (BX)(R8*4), Y4
 	VSUBPS      Y1, Y4, Y4
+	VMULPS      Y4, Y0, Y4
 	VMOVUPS     table28<>+0(SB), Y5
 	VMAXPS      Y4, Y5, Y4
 	VADDPS      table29<>+0(SB), Y4, Y6
@@ -897,8 +904,9 @@ exp:
 	VMULPS      Y6, Y5, Y5
 	VMOVUPS     Y5, (BX)(R8*4)
 	VADDPS      Y5, Y2, Y2
-	VMULPS      32(BX)(R8*4), Y0, Y4
+	VMOVUPS     32(BX)(R8*4), Y4
 	VSUBPS      Y1, Y4, Y4
+	VMULPS      Y4, Y0, Y4
 	VMOVUPS     table28<>+0(SB), Y5
 	VMAXPS      Y4, Y5, Y4
 	VADDPS      table29<>+0(SB), Y4, Y6
@@ -921,8 +929,9 @@ expTest:
 	JLE         exp
 	CMPQ        R8, R10
 	JGE         expEnd
-	VMULPS      (BX)(R8*4), Y0, Y4
+	VMOVUPS     (BX)(R8*4), Y4
 	VSUBPS      Y1, Y4, Y4
+	VMULPS      Y4, Y0, Y4
 	VMOVUPS     table28<>+0(SB), Y1
 	VMAXPS      Y4, Y1, Y4
 	VADDPS      table29<>+0(SB), Y4, Y5
@@ -1182,13 +1191,13 @@ maxEnd:
 	VMAXPD       X2, X3, X3
 	VPERMILPD    $0x01, X3, X2
 	VMAXPD       X2, X3, X3
-	VMULSD       X0, X3, X3
 	VMOVSD       (R8), X2
 	VMAXSD       X2, X3, X3
 	VUCOMISD     X3, X2
 	JE           mostDone
 	VMOVSD       X3, (R8)
 	VSUBSD       X3, X2, X2
+	VMULSD       X0, X2, X2
 	VBROADCASTSD X2, Y2
 	VMOVUPS      table44<>+0(SB), Y3
 	VMAXPD       Y2, Y3, Y2
@@ -1277,8 +1286,9 @@ beforeTest:
 	JMP          expTest
 
 exp:
-	VMULPD      (BX)(R8*8), Y0, Y4
+	VMOVUPS     (BX)(R8*8), Y4
 	VSUBPD      Y1, Y4, Y4
+	VMULPD      Y4, Y0, Y4
 	VMOVUPS     table44<>+0(SB), Y5
 	VMAXPD      Y4, Y5, Y4
 	VADDPD      table45<>+0(SB), Y4, Y6
@@ -1300,8 +1310,9 @@ exp:
 	VMULPD      Y6, Y5, Y5
 	VMOVUPS     Y5, (BX)(R8*8)
 	VADDPD      Y5, Y2, Y2
-	VMULPD      32(BX)(R8*8), Y0, Y4
+	VMOVUPS     32(BX)(R8*8), Y4
 	VSUBPD      Y1, Y4, Y4
+	VMULPD      Y4, Y0, Y4
 	VMOVUPS     table44<>+0(SB), Y5
 	VMAXPD      Y4, Y5, Y4
 	VADDPD      table45<>+0(SB), Y4, Y6
@@ -1330,8 +1341,9 @@ expTest:
 	JLE         exp
 	CMPQ        R8, R10
 	JGE         expEnd
-	VMULPD      (BX)(R8*8), Y0, Y4
+	VMOVUPS     (BX)(R8*8), Y4
 	VSUBPD      Y1, Y4, Y4
+	VMULPD      Y4, Y0, Y4
 	VMOVUPS     table44<>+0(SB), Y1
 	VMAXPD      Y4, Y1, Y4
 	VADDPD      table45<>+0(SB), Y4, Y5
@@ -1488,7 +1500,7 @@ DATA table47<>+48(SB)/8, $0x0000000000000000
 DATA table47<>+56(SB)/8, $0x0000000000000000
 GLOBL table47<>(SB), RODATA|NOPTR, $64
 
-// func softmaxGradAVX512F32(rows int, n int, s *float32, dp *float32, ld int, lse2 *float32, delta *float32, scale float32, lo int, hi int)
+// func softmaxGradAVX512F32(rows int, n int, s *float32, dp *float32, ld int, lse *float32, delta *float32, scale float32, lo int, hi int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, SSE
 TEXT ·softmaxGradAVX512F32(SB), NOSPLIT, $32-80
 	STMXCSR      (SP)
@@ -1502,7 +1514,7 @@ TEXT ·softmaxGradAVX512F32(SB), NOSPLIT, $32-80
 	ANDQ         $-16, CX
 	MOVQ         s+16(FP), DX
 	MOVQ         dp+24(FP), BX
-	MOVQ         lse2+40(FP), SI
+	MOVQ         lse+40(FP), SI
 	MOVQ         delta+48(FP), DI
 	MOVQ         ld+32(FP), R8
 	SHLQ         $0x02, R8
@@ -1559,7 +1571,8 @@ beforeTest:
 
 grad:
 	VMOVUPS     (DX)(R13*4), Z10
-	VFMSUB213PS Z8, Z0, Z10
+	VSUBPS      Z8, Z10, Z10
+	VMULPS      Z10, Z0, Z10
 	VMINPS      Z10, Z7, Z10
 	VREDUCEPS   $0x01, Z10, Z12
 	VMOVAPS     Z6, Z11
@@ -1575,7 +1588,8 @@ grad:
 	VMOVUPS     Z11, (DX)(R13*4)
 	VMOVUPS     Z10, (BX)(R13*4)
 	VMOVUPS     64(DX)(R13*4), Z10
-	VFMSUB213PS Z8, Z0, Z10
+	VSUBPS      Z8, Z10, Z10
+	VMULPS      Z10, Z0, Z10
 	VMINPS      Z10, Z7, Z10
 	VREDUCEPS   $0x01, Z10, Z12
 	VMOVAPS     Z6, Z11
@@ -1598,7 +1612,8 @@ gradTest:
 	CMPQ        R13, R12
 	JGE         gradEnd
 	VMOVUPS     (DX)(R13*4), Z10
-	VFMSUB213PS Z8, Z0, Z10
+	VSUBPS      Z8, Z10, Z10
+	VMULPS      Z10, Z0, Z10
 	VMINPS      Z10, Z7, Z10
 	VREDUCEPS   $0x01, Z10, Z11
 	VMOVAPS     Z6, Z8
@@ -1676,7 +1691,7 @@ afterTest:
 	VZEROUPPER
 	RET
 
-// func softmaxGradAVX512F64(rows int, n int, s *float64, dp *float64, ld int, lse2 *float64, delta *float64, scale float64, lo int, hi int)
+// func softmaxGradAVX512F64(rows int, n int, s *float64, dp *float64, ld int, lse *float64, delta *float64, scale float64, lo int, hi int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, SSE
 TEXT ·softmaxGradAVX512F64(SB), NOSPLIT, $32-80
 	STMXCSR      (SP)
@@ -1690,7 +1705,7 @@ TEXT ·softmaxGradAVX512F64(SB), NOSPLIT, $32-80
 	ANDQ         $-8, CX
 	MOVQ         s+16(FP), DX
 	MOVQ         dp+24(FP), BX
-	MOVQ         lse2+40(FP), SI
+	MOVQ         lse+40(FP), SI
 	MOVQ         delta+48(FP), DI
 	MOVQ         ld+32(FP), R8
 	SHLQ         $0x03, R8
@@ -1753,7 +1768,8 @@ beforeTest:
 
 grad:
 	VMOVUPS     (DX)(R13*8), Z16
-	VFMSUB213PD Z14, Z0, Z16
+	VSUBPD      Z14, Z16, Z16
+	VMULPD      Z16, Z0, Z16
 	VMINPD      Z16, Z13, Z16
 	VREDUCEPD   $0x01, Z16, Z18
 	VMOVAPS     Z12, Z17
@@ -1775,7 +1791,8 @@ grad:
 	VMOVUPS     Z17, (DX)(R13*8)
 	VMOVUPS     Z16, (BX)(R13*8)
 	VMOVUPS     64(DX)(R13*8), Z16
-	VFMSUB213PD Z14, Z0, Z16
+	VSUBPD      Z14, Z16, Z16
+	VMULPD      Z16, Z0, Z16
 	VMINPD      Z16, Z13, Z16
 	VREDUCEPD   $0x01, Z16, Z18
 	VMOVAPS     Z12, Z17
@@ -1804,7 +1821,8 @@ gradTest:
 	CMPQ        R13, R12
 	JGE         gradEnd
 	VMOVUPS     (DX)(R13*8), Z16
-	VFMSUB213PD Z14, Z0, Z16
+	VSUBPD      Z14, Z16, Z16
+	VMULPD      Z16, Z0, Z16
 	VMINPD      Z16, Z13, Z16
 	VREDUCEPD   $0x01, Z16, Z17
 	VMOVAPS     Z12, Z14
@@ -1888,7 +1906,7 @@ afterTest:
 	VZEROUPPER
 	RET
 
-// func softmaxGradAVX2F32(rows int, n int, s *float32, dp *float32, ld int, lse2 *float32, delta *float32, scale float32, lo int, hi int)
+// func softmaxGradAVX2F32(rows int, n int, s *float32, dp *float32, ld int, lse *float32, delta *float32, scale float32, lo int, hi int)
 // Requires: AVX, AVX2, CMOV, FMA3, SSE
 TEXT ·softmaxGradAVX2F32(SB), NOSPLIT, $32-80
 	STMXCSR      (SP)
@@ -1902,7 +1920,7 @@ TEXT ·softmaxGradAVX2F32(SB), NOSPLIT, $32-80
 	ANDQ         $-8, CX
 	MOVQ         s+16(FP), DX
 	MOVQ         dp+24(FP), BX
-	MOVQ         lse2+40(FP), SI
+	MOVQ         lse+40(FP), SI
 	MOVQ         delta+48(FP), DI
 	MOVQ         ld+32(FP), R8
 	SHLQ         $0x02, R8
@@ -1953,7 +1971,8 @@ beforeTest:
 
 grad:
 	VMOVUPS     (DX)(R13*4), Y4
-	VFMSUB213PS Y2, Y0, Y4
+	VSUBPS      Y2, Y4, Y4
+	VMULPS      Y4, Y0, Y4
 	VMINPS      Y4, Y1, Y4
 	VMOVUPS     table28<>+0(SB), Y5
 	VMAXPS      Y4, Y5, Y4
@@ -1974,7 +1993,8 @@ grad:
 	VMOVUPS     Y5, (DX)(R13*4)
 	VMOVUPS     Y4, (BX)(R13*4)
 	VMOVUPS     32(DX)(R13*4), Y4
-	VFMSUB213PS Y2, Y0, Y4
+	VSUBPS      Y2, Y4, Y4
+	VMULPS      Y4, Y0, Y4
 	VMINPS      Y4, Y1, Y4
 	VMOVUPS     table28<>+0(SB), Y5
 	VMAXPS      Y4, Y5, Y4
@@ -2002,7 +2022,8 @@ gradTest:
 	CMPQ        R13, R12
 	JGE         gradEnd
 	VMOVUPS     (DX)(R13*4), Y4
-	VFMSUB213PS Y2, Y0, Y4
+	VSUBPS      Y2, Y4, Y4
+	VMULPS      Y4, Y0, Y4
 	VMINPS      Y4, Y1, Y4
 	VMOVUPS     table28<>+0(SB), Y2
 	VMAXPS      Y4, Y2, Y4
@@ -2085,7 +2106,7 @@ afterTest:
 	VZEROUPPER
 	RET
 
-// func softmaxGradAVX2F64(rows int, n int, s *float64, dp *float64, ld int, lse2 *float64, delta *float64, scale float64, lo int, hi int)
+// func softmaxGradAVX2F64(rows int, n int, s *float64, dp *float64, ld int, lse *float64, delta *float64, scale float64, lo int, hi int)
 // Requires: AVX, AVX2, CMOV, FMA3, SSE
 TEXT ·softmaxGradAVX2F64(SB), NOSPLIT, $32-80
 	STMXCSR      (SP)
@@ -2099,7 +2120,7 @@ TEXT ·softmaxGradAVX2F64(SB), NOSPLIT, $32-80
 	ANDQ         $-4, CX
 	MOVQ         s+16(FP), DX
 	MOVQ         dp+24(FP), BX
-	MOVQ         lse2+40(FP), SI
+	MOVQ         lse+40(FP), SI
 	MOVQ         delta+48(FP), DI
 	MOVQ         ld+32(FP), R8
 	SHLQ         $0x03, R8
@@ -2150,7 +2171,8 @@ beforeTest:
 
 grad:
 	VMOVUPS     (DX)(R13*8), Y4
-	VFMSUB213PD Y2, Y0, Y4
+	VSUBPD      Y2, Y4, Y4
+	VMULPD      Y4, Y0, Y4
 	VMINPD      Y4, Y1, Y4
 	VMOVUPS     table44<>+0(SB), Y5
 	VMAXPD      Y4, Y5, Y4
@@ -2177,7 +2199,8 @@ grad:
 	VMOVUPS     Y5, (DX)(R13*8)
 	VMOVUPS     Y4, (BX)(R13*8)
 	VMOVUPS     32(DX)(R13*8), Y4
-	VFMSUB213PD Y2, Y0, Y4
+	VSUBPD      Y2, Y4, Y4
+	VMULPD      Y4, Y0, Y4
 	VMINPD      Y4, Y1, Y4
 	VMOVUPS     table44<>+0(SB), Y5
 	VMAXPD      Y4, Y5, Y4
@@ -2211,7 +2234,8 @@ gradTest:
 	CMPQ        R13, R12
 	JGE         gradEnd
 	VMOVUPS     (DX)(R13*8), Y4
-	VFMSUB213PD Y2, Y0, Y4
+	VSUBPD      Y2, Y4, Y4
+	VMULPD      Y4, Y0, Y4
 	VMINPD      Y4, Y1, Y4
 	VMOVUPS     table44<>+0(SB), Y2
 	VMAXPD      Y4, Y2, Y4

@@ -15,9 +15,9 @@ func softmaxNEONF64(rows, n int, s *float64, lds int, m, l *float64, o *float64,
 // softmaxGradNEONF32 is SoftmaxGrad.
 //
 //go:noescape
-func softmaxGradNEONF32(rows, n int, s, dp *float32, ld int, lse2, delta *float32, scale float32, lo, hi int)
+func softmaxGradNEONF32(rows, n int, s, dp *float32, ld int, lse, delta *float32, scale float32, lo, hi int)
 
 // softmaxGradNEONF64 is SoftmaxGrad.
 //
 //go:noescape
-func softmaxGradNEONF64(rows, n int, s, dp *float64, ld int, lse2, delta *float64, scale float64, lo, hi int)
+func softmaxGradNEONF64(rows, n int, s, dp *float64, ld int, lse, delta *float64, scale float64, lo, hi int)

@@ -111,12 +111,12 @@ maxRestTest:
 	WORD $0x4d40c8e5 // ld1r {v5.4s}, [x7]
 	WORD $0x6e24f484 // fmaxp v4.4s, v4.4s, v4.4s
 	WORD $0x6e24f484 // fmaxp v4.4s, v4.4s, v4.4s
-	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x4e25f484 // fmax v4.4s, v4.4s, v5.4s
 	WORD $0x1e252080 // fcmp s4, s5
 	BEQ mostDone
 	WORD $0xbd0000e4 // str s4, [x7, #0]
 	WORD $0x4ea4d4a4 // fsub v4.4s, v5.4s, v4.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x4e21f484 // fmax v4.4s, v4.4s, v1.4s
 	WORD $0x4e22d485 // fadd v5.4s, v4.4s, v2.4s
 	WORD $0x4ea2d4a6 // fsub v6.4s, v5.4s, v2.4s
@@ -203,8 +203,8 @@ beforeTest:
 
 exp:
 	WORD $0x3cea6886 // ldr q6, [x4, x10]
-	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4ea3d4c6 // fsub v6.4s, v6.4s, v3.4s
+	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4e21f4c6 // fmax v6.4s, v6.4s, v1.4s
 	WORD $0x4e22d4c7 // fadd v7.4s, v6.4s, v2.4s
 	WORD $0x4ea2d4e8 // fsub v8.4s, v7.4s, v2.4s
@@ -226,8 +226,8 @@ exp:
 	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
 	ADD $16, R10, R10
 	WORD $0x3cea6886 // ldr q6, [x4, x10]
-	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4ea3d4c6 // fsub v6.4s, v6.4s, v3.4s
+	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4e21f4c6 // fmax v6.4s, v6.4s, v1.4s
 	WORD $0x4e22d4c7 // fadd v7.4s, v6.4s, v2.4s
 	WORD $0x4ea2d4e8 // fsub v8.4s, v7.4s, v2.4s
@@ -256,8 +256,8 @@ expTest:
 
 expRest:
 	WORD $0x3cea6886 // ldr q6, [x4, x10]
-	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4ea3d4c6 // fsub v6.4s, v6.4s, v3.4s
+	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4e21f4c6 // fmax v6.4s, v6.4s, v1.4s
 	WORD $0x4e22d4c7 // fadd v7.4s, v6.4s, v2.4s
 	WORD $0x4ea2d4e8 // fsub v8.4s, v7.4s, v2.4s
@@ -422,12 +422,12 @@ maxRestTest:
 	WORD $0x4e65f484 // fmax v4.2d, v4.2d, v5.2d
 	WORD $0x4d40cce5 // ld1r {v5.2d}, [x7]
 	WORD $0x6e64f484 // fmaxp v4.2d, v4.2d, v4.2d
-	WORD $0x6e60dc84 // fmul v4.2d, v4.2d, v0.2d
 	WORD $0x4e65f484 // fmax v4.2d, v4.2d, v5.2d
 	WORD $0x1e652080 // fcmp d4, d5
 	BEQ mostDone
 	WORD $0xfd0000e4 // str d4, [x7, #0]
 	WORD $0x4ee4d4a4 // fsub v4.2d, v5.2d, v4.2d
+	WORD $0x6e60dc84 // fmul v4.2d, v4.2d, v0.2d
 	WORD $0x4e61f484 // fmax v4.2d, v4.2d, v1.2d
 	WORD $0x4e62d485 // fadd v5.2d, v4.2d, v2.2d
 	WORD $0x4ee2d4a6 // fsub v6.2d, v5.2d, v2.2d
@@ -526,8 +526,8 @@ beforeTest:
 
 exp:
 	WORD $0x3cea6886 // ldr q6, [x4, x10]
-	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4ee3d4c6 // fsub v6.2d, v6.2d, v3.2d
+	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4e61f4c6 // fmax v6.2d, v6.2d, v1.2d
 	WORD $0x4e62d4c7 // fadd v7.2d, v6.2d, v2.2d
 	WORD $0x4ee2d4e8 // fsub v8.2d, v7.2d, v2.2d
@@ -561,8 +561,8 @@ exp:
 	WORD $0x4e66d484 // fadd v4.2d, v4.2d, v6.2d
 	ADD $16, R10, R10
 	WORD $0x3cea6886 // ldr q6, [x4, x10]
-	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4ee3d4c6 // fsub v6.2d, v6.2d, v3.2d
+	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4e61f4c6 // fmax v6.2d, v6.2d, v1.2d
 	WORD $0x4e62d4c7 // fadd v7.2d, v6.2d, v2.2d
 	WORD $0x4ee2d4e8 // fsub v8.2d, v7.2d, v2.2d
@@ -603,8 +603,8 @@ expTest:
 
 expRest:
 	WORD $0x3cea6886 // ldr q6, [x4, x10]
-	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4ee3d4c6 // fsub v6.2d, v6.2d, v3.2d
+	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4e61f4c6 // fmax v6.2d, v6.2d, v1.2d
 	WORD $0x4e62d4c7 // fadd v7.2d, v6.2d, v2.2d
 	WORD $0x4ee2d4e8 // fsub v8.2d, v7.2d, v2.2d
@@ -672,7 +672,7 @@ rowDone:
 	BNE row
 	RET
 
-// func softmaxGradNEONF32(rows, n int, s, dp *float32, ld int, lse2, delta *float32, scale float32, lo, hi int)
+// func softmaxGradNEONF32(rows, n int, s, dp *float32, ld int, lse, delta *float32, scale float32, lo, hi int)
 TEXT ·softmaxGradNEONF32(SB), NOSPLIT, $0-80
 	MOVD $numbers<>(SB), R0
 	MOVD n+8(FP), R1
@@ -682,7 +682,7 @@ TEXT ·softmaxGradNEONF32(SB), NOSPLIT, $0-80
 	AND $-16, R2, R2
 	MOVD s+16(FP), R3
 	MOVD dp+24(FP), R4
-	MOVD lse2+40(FP), R5
+	MOVD lse+40(FP), R5
 	MOVD delta+48(FP), R6
 	MOVD ld+32(FP), R7
 	LSL $2, R7, R7
@@ -724,7 +724,6 @@ beforeTest:
 	CMP R11, R15
 	BLT before
 	WORD $0x4d40c8a4 // ld1r {v4.4s}, [x5]
-	WORD $0x6ea0f884 // fneg v4.4s, v4.4s
 	WORD $0x4d40c8c5 // ld1r {v5.4s}, [x6]
 	MOVD R11, R15
 	MOVD R12, R16
@@ -732,9 +731,9 @@ beforeTest:
 	B gradTest
 
 grad:
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x3cef6867 // ldr q7, [x3, x15]
-	WORD $0x4e20cce6 // fmla v6.4s, v7.4s, v0.4s
+	WORD $0x3cef6866 // ldr q6, [x3, x15]
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4ea3f4c6 // fmin v6.4s, v6.4s, v3.4s
 	WORD $0x4e21f4c6 // fmax v6.4s, v6.4s, v1.4s
 	WORD $0x4e22d4c7 // fadd v7.4s, v6.4s, v2.4s
@@ -759,9 +758,9 @@ grad:
 	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
 	WORD $0x3caf6886 // str q6, [x4, x15]
 	ADD $16, R15, R15
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x3cef6867 // ldr q7, [x3, x15]
-	WORD $0x4e20cce6 // fmla v6.4s, v7.4s, v0.4s
+	WORD $0x3cef6866 // ldr q6, [x3, x15]
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4ea3f4c6 // fmin v6.4s, v6.4s, v3.4s
 	WORD $0x4e21f4c6 // fmax v6.4s, v6.4s, v1.4s
 	WORD $0x4e22d4c7 // fadd v7.4s, v6.4s, v2.4s
@@ -793,9 +792,9 @@ gradTest:
 	B gradRestTest
 
 gradRest:
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x3cef6867 // ldr q7, [x3, x15]
-	WORD $0x4e20cce6 // fmla v6.4s, v7.4s, v0.4s
+	WORD $0x3cef6866 // ldr q6, [x3, x15]
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x4ea3f4c6 // fmin v6.4s, v6.4s, v3.4s
 	WORD $0x4e21f4c6 // fmax v6.4s, v6.4s, v1.4s
 	WORD $0x4e22d4c7 // fadd v7.4s, v6.4s, v2.4s
@@ -881,7 +880,7 @@ rowDone:
 	BNE row
 	RET
 
-// func softmaxGradNEONF64(rows, n int, s, dp *float64, ld int, lse2, delta *float64, scale float64, lo, hi int)
+// func softmaxGradNEONF64(rows, n int, s, dp *float64, ld int, lse, delta *float64, scale float64, lo, hi int)
 TEXT ·softmaxGradNEONF64(SB), NOSPLIT, $0-80
 	MOVD $numbers<>(SB), R0
 	MOVD n+8(FP), R1
@@ -891,7 +890,7 @@ TEXT ·softmaxGradNEONF64(SB), NOSPLIT, $0-80
 	AND $-16, R2, R2
 	MOVD s+16(FP), R3
 	MOVD dp+24(FP), R4
-	MOVD lse2+40(FP), R5
+	MOVD lse+40(FP), R5
 	MOVD delta+48(FP), R6
 	MOVD ld+32(FP), R7
 	LSL $3, R7, R7
@@ -933,7 +932,6 @@ beforeTest:
 	CMP R11, R15
 	BLT before
 	WORD $0x4d40cca4 // ld1r {v4.2d}, [x5]
-	WORD $0x6ee0f884 // fneg v4.2d, v4.2d
 	WORD $0x4d40ccc5 // ld1r {v5.2d}, [x6]
 	MOVD R11, R15
 	MOVD R12, R16
@@ -941,9 +939,9 @@ beforeTest:
 	B gradTest
 
 grad:
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x3cef6867 // ldr q7, [x3, x15]
-	WORD $0x4e60cce6 // fmla v6.2d, v7.2d, v0.2d
+	WORD $0x3cef6866 // ldr q6, [x3, x15]
+	WORD $0x4ee4d4c6 // fsub v6.2d, v6.2d, v4.2d
+	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4ee3f4c6 // fmin v6.2d, v6.2d, v3.2d
 	WORD $0x4e61f4c6 // fmax v6.2d, v6.2d, v1.2d
 	WORD $0x4e62d4c7 // fadd v7.2d, v6.2d, v2.2d
@@ -980,9 +978,9 @@ grad:
 	WORD $0x6e66dce6 // fmul v6.2d, v7.2d, v6.2d
 	WORD $0x3caf6886 // str q6, [x4, x15]
 	ADD $16, R15, R15
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x3cef6867 // ldr q7, [x3, x15]
-	WORD $0x4e60cce6 // fmla v6.2d, v7.2d, v0.2d
+	WORD $0x3cef6866 // ldr q6, [x3, x15]
+	WORD $0x4ee4d4c6 // fsub v6.2d, v6.2d, v4.2d
+	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4ee3f4c6 // fmin v6.2d, v6.2d, v3.2d
 	WORD $0x4e61f4c6 // fmax v6.2d, v6.2d, v1.2d
 	WORD $0x4e62d4c7 // fadd v7.2d, v6.2d, v2.2d
@@ -1026,9 +1024,9 @@ gradTest:
 	B gradRestTest
 
 gradRest:
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x3cef6867 // ldr q7, [x3, x15]
-	WORD $0x4e60cce6 // fmla v6.2d, v7.2d, v0.2d
+	WORD $0x3cef6866 // ldr q6, [x3, x15]
+	WORD $0x4ee4d4c6 // fsub v6.2d, v6.2d, v4.2d
+	WORD $0x6e60dcc6 // fmul v6.2d, v6.2d, v0.2d
 	WORD $0x4ee3f4c6 // fmin v6.2d, v6.2d, v3.2d
 	WORD $0x4e61f4c6 // fmax v6.2d, v6.2d, v1.2d
 	WORD $0x4e62d4c7 // fadd v7.2d, v6.2d, v2.2d

@@ -28,7 +28,7 @@ func testSoftmax[T kernels.Float](t *testing.T) {
 	for _, rows := range []int{1, 2, 13} {
 		for _, n := range []int{1, 2, 5, 8, 16, 17, 40, 64} {
 			for b, band := range bands(n) {
-				for _, scale := range []float64{0.3, 30, -0.3, 0} {
+				for _, scale := range []float64{0.3, 30, 0x1p-40} {
 					if scale != 0.3 && b%7 != 0 {
 						continue
 					}
@@ -63,7 +63,7 @@ func oneSoftmax[T kernels.Float](t *testing.T, r *rand.Rand, rows, n, d int, sca
 		eps := epsilon[T]()
 		// The error of x is that of a product of this size.
 		tolerance := func(i int, x float64) float64 {
-			return 4*eps*math.Abs(x) + eps*math.Abs(float64(*m.at(0, i))*x) + tiny[T]()
+			return 4*eps*math.Abs(x) + eps*math.Abs(float64(scale**m.at(0, i))*x) + tiny[T]()
 		}
 		s.check(t, "p", what, wantS, func(i, j int) float64 {
 			return tolerance(i, wantS(i, j)) + 8*eps*math.Abs(float64(scale))*wantS(i, j)
@@ -87,16 +87,16 @@ func softmaxReference[T kernels.Float](s, m, l, o fenced[T], n int, scale T, lo,
 		if !visible(i, j, n, lo, hi) {
 			return 0
 		}
-		return math.Exp2(float64(*before.at(i, j))*float64(scale) - most[i])
+		return math.Exp2((float64(*before.at(i, j)) - most[i]) * float64(scale))
 	}
 	for i := range s.rows {
 		most[i], sum[i] = float64(*m.at(0, i)), float64(*l.at(0, i))
 		for j := range n {
 			if visible(i, j, n, lo, hi) {
-				most[i] = max(most[i], float64(*before.at(i, j))*float64(scale))
+				most[i] = max(most[i], float64(*before.at(i, j)))
 			}
 		}
-		shrink[i] = math.Exp2(float64(*m.at(0, i)) - most[i])
+		shrink[i] = math.Exp2((float64(*m.at(0, i)) - most[i]) * float64(scale))
 		sum[i] *= shrink[i]
 		for j := range n {
 			sum[i] += p(i, j)
@@ -149,7 +149,8 @@ func testSoftmaxExtremes[T kernels.Float](t *testing.T) {
 		{name: "one NaN, then a good tile", score: oneOf(7, nan), p: -1, m: nan, l: nan, hi: n, thenGood: true},
 		{name: "one Inf", score: oneOf(3, inf), p: -1, m: nan, l: nan, hi: n},
 		{name: "all equal and huge", score: func(int) float64 { return -1e30 }, p: 1, m: -1, l: n, hi: n},
-		{name: "all equal and the lowest", score: func(int) float64 { return -maxFloat[T]() / 2 }, p: 1, m: -1, l: n, hi: n},
+		{name: "all equal and the lowest", score: func(int) float64 { return -maxFloat[T]() }, p: 1, m: -maxFloat[T](), l: n, hi: n},
+		{name: "far below zero", score: func(j int) float64 { return -0x1p20 - float64(j) }, p: 1, m: -0x1p20, l: -1, hi: n},
 	} {
 		r := rand.New(rand.NewPCG(seed, 0))
 		s, o := newFenced[T](r, rows, roundUp[T](n), 40), newFenced[T](r, rows, d, d)
@@ -208,19 +209,24 @@ func testSoftmaxGrad[T kernels.Float](t *testing.T) {
 	for _, rows := range []int{1, 2, 13} {
 		for _, n := range []int{1, 5, 8, 16, 17, 40, 64} {
 			for b, band := range bands(n) {
-				scale := T([]float64{0.3, -0.3, 0, 2}[b%4])
+				scale := T([]float64{0.3, 0x1p-40, 4, 2}[b%4])
 				lo, hi := band[0], band[1]
 				what := fmt.Sprintf("rows=%d n=%d scale=%g lo=%d hi=%d seed=%d", rows, n, scale, lo, hi, seed)
 				stride := n + lanesAbove[T]()
 				s, dp := newFenced[T](r, rows, roundUp[T](n), stride), newFenced[T](r, rows, roundUp[T](n), stride)
-				lse2, delta := newFenced[T](r, 1, rows, 0), newFenced[T](r, 1, rows, 0)
+				lse, delta := newFenced[T](r, 1, rows, 0), newFenced[T](r, 1, rows, 0)
 				for i := range rows {
-					*lse2.at(0, i) += 3
+					*lse.at(0, i) += 3
 					switch i {
 					case 3: // a row without keys in forward
-						*lse2.at(0, i) = T(math.Inf(1))
+						*lse.at(0, i) = T(math.Inf(1))
 					case 5: // a mask in the bias
-						*s.at(i, 0) = T(math.Copysign(math.Inf(1), -float64(scale)))
+						*s.at(i, 0) = T(math.Inf(-1))
+					case 7: // far below zero
+						*lse.at(0, i) -= 0x1p20
+						for j := range n {
+							*s.at(i, j) -= 0x1p20
+						}
 					}
 					for j := range s.n {
 						if !visible(i, j, n, lo, hi) {
@@ -229,12 +235,12 @@ func testSoftmaxGrad[T kernels.Float](t *testing.T) {
 					}
 				}
 				beforeS, beforeDP := s.clone(), dp.clone()
-				SoftmaxGrad(rows, n, s.first(), dp.first(), stride, lse2.first(), delta.first(), scale, lo, hi)
+				SoftmaxGrad(rows, n, s.first(), dp.first(), stride, lse.first(), delta.first(), scale, lo, hi)
 				p := func(i, j int) float64 {
 					if !visible(i, j, n, lo, hi) {
 						return 0
 					}
-					return math.Exp2(min(0, float64(*beforeS.at(i, j))*float64(scale)-float64(*lse2.at(0, i))))
+					return math.Exp2(min(0, (float64(*beforeS.at(i, j))-float64(*lse.at(0, i)))*float64(scale)))
 				}
 				grad := func(i, j int) float64 {
 					if !visible(i, j, n, lo, hi) {

@@ -1109,16 +1109,16 @@ func softmaxVector[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, l
 	}
 }
 
-func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int) {
+func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse, delta *T, scale T, lo, hi int) {
 	switch {
 	case active == AVX512 && single[T]():
-		softmaxGradAVX512F32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse2), pointer32(delta), float32(scale), lo, hi)
+		softmaxGradAVX512F32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse), pointer32(delta), float32(scale), lo, hi)
 	case active == AVX512:
-		softmaxGradAVX512F64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse2), pointer64(delta), float64(scale), lo, hi)
+		softmaxGradAVX512F64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse), pointer64(delta), float64(scale), lo, hi)
 	case single[T]():
-		softmaxGradAVX2F32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse2), pointer32(delta), float32(scale), lo, hi)
+		softmaxGradAVX2F32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse), pointer32(delta), float32(scale), lo, hi)
 	default:
-		softmaxGradAVX2F64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse2), pointer64(delta), float64(scale), lo, hi)
+		softmaxGradAVX2F64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse), pointer64(delta), float64(scale), lo, hi)
 	}
 }
 

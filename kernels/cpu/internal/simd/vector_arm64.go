@@ -725,12 +725,12 @@ func softmaxVector[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, l
 	}
 }
 
-func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int) {
+func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse, delta *T, scale T, lo, hi int) {
 	switch {
 	case single[T]():
-		softmaxGradNEONF32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse2), pointer32(delta), float32(scale), lo, hi)
+		softmaxGradNEONF32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse), pointer32(delta), float32(scale), lo, hi)
 	default:
-		softmaxGradNEONF64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse2), pointer64(delta), float64(scale), lo, hi)
+		softmaxGradNEONF64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse), pointer64(delta), float64(scale), lo, hi)
 	}
 }
 

@@ -375,7 +375,7 @@ func softmaxVector[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, l
 	panic(unreachable)
 }
 
-func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int) {
+func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse, delta *T, scale T, lo, hi int) {
 	panic(unreachable)
 }
 

@@ -178,7 +178,6 @@ func softmax(t target) {
 		})
 		t.max(most[0], most[1], most[0])
 		greatest, before := t.reduce(most[0], t.max), XMM()
-		t.mulScalar(scale.AsX(), greatest, greatest)
 		t.loadScalar(Mem{Base: m}, before)
 		t.maxScalar(before, greatest, greatest)
 		t.compareScalar(greatest, before)
@@ -187,6 +186,7 @@ func softmax(t target) {
 		// What was summed so far is relative to the maximum before.
 		change := t.vector()
 		t.subScalar(greatest, before, before)
+		t.mulScalar(scale.AsX(), before, before)
 		t.broadcast(before, change)
 		shrink := exp.of(change)
 		sum := XMM()
@@ -221,10 +221,9 @@ func softmax(t target) {
 			at := t.element(s, i)
 			at.Disp = offset
 			x := t.vector()
-			// The product is rounded as the maximum was, so that the greatest x is 0 at any
-			// magnitude.
-			t.mul(at, scale, x)
-			t.sub(most, x, x)
+			t.load(at, x)
+			t.sub(most, x, x) // first: where scores are far from zero, their products would be rounded too much
+			t.mul(x, scale, x)
 			p := exp.of(x)
 			t.store(p, at)
 			t.add(p, sums[which], sums[which])
@@ -248,10 +247,10 @@ func softmax(t target) {
 }
 
 func softmaxGrad(t target) {
-	t.function("softmaxGrad", "(rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int)", "is SoftmaxGrad.")
+	t.function("softmaxGrad", "(rows, n int, s, dp *T, ld int, lse, delta *T, scale T, lo, hi int)", "is SoftmaxGrad.")
 	restore := flushing()
 	b := t.band()
-	s, dp, lse2, delta, ld := integer("s"), integer("dp"), integer("lse2"), integer("delta"), t.stride("ld")
+	s, dp, lses, delta, ld := integer("s"), integer("dp"), integer("lse"), integer("delta"), t.stride("ld")
 	scale := t.scalar("scale")
 	exp := t.exponential()
 	zero := t.zeros()
@@ -259,14 +258,15 @@ func softmaxGrad(t target) {
 		b.ofRow("empty")
 		b.clearBefore(s, dp)
 		lse, less := t.vector(), t.vector()
-		t.broadcast(Mem{Base: lse2}, lse)
+		t.broadcast(Mem{Base: lses}, lse)
 		t.broadcast(Mem{Base: delta}, less)
 		b.vectors("grad", func(i reg.GPVirtual, offset, _ int) {
 			atP, atDP := t.element(s, i), t.element(dp, i)
 			atP.Disp, atDP.Disp = offset, offset
 			x, grad := t.vector(), t.vector()
 			t.load(atP, x)
-			t.mulSub(lse, scale, x)
+			t.sub(lse, x, x)
+			t.mul(x, scale, x)
 			t.min(x, zero, x)
 			p := exp.of(x)
 			t.load(atDP, grad)
@@ -281,7 +281,7 @@ func softmaxGrad(t target) {
 	}, func() {
 		ADDQ(ld, s)
 		ADDQ(ld, dp)
-		ADDQ(Imm(uint64(t.size())), lse2)
+		ADDQ(Imm(uint64(t.size())), lses)
 		ADDQ(Imm(uint64(t.size())), delta)
 	})
 	restore()

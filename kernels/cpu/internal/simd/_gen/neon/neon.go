@@ -35,7 +35,7 @@ var Families = map[string][]Kernel{
 	},
 	"softmax": {
 		typed("softmax", "(rows, n int, s *T, lds int, m, l *T, o *T, ldo, d int, scale T, lo, hi int)", "is Softmax.", softmax),
-		typed("softmaxGrad", "(rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int)", "is SoftmaxGrad.", softmaxGrad),
+		typed("softmaxGrad", "(rows, n int, s, dp *T, ld int, lse, delta *T, scale T, lo, hi int)", "is SoftmaxGrad.", softmaxGrad),
 	},
 	"scores": {
 		typed("softCap", "(rows, n int, s, slope *T, ld int, scale, cap T)", "is SoftCap.", softCap),

@@ -143,12 +143,12 @@ func softmax(k *kernel) {
 		b.vectors("max", len(most), func(i gp, which int) { k.max(most[which], k.loadAt(whole16, s, i), most[which]) })
 		all := k.max(k.max(most[0], most[1]), k.max(most[2], most[3]))
 		before := k.loadAll(m)
-		greatest := k.max(k.mul(k.greatestOf(all), scale), before)
+		greatest := k.max(k.greatestOf(all), before)
 		k.compareFloats(greatest, before)
 		k.branch(equal, done)
 		k.storePart(k.one(), greatest, m, 0)
 		// What was summed so far is relative to the maximum before.
-		shrink := exp.exp2(k.sub(before, greatest))
+		shrink := exp.exp2(k.mul(k.sub(before, greatest), scale))
 		k.storePart(k.one(), k.mul(k.loadPart(k.one(), l, 0), shrink), l, 0)
 		e := k.gp()
 		k.zero(e)
@@ -167,9 +167,9 @@ func softmax(k *kernel) {
 		most := k.loadAll(m)
 		sums := [2]vec{k.zeros(), k.zeros()}
 		b.vectors("exp", len(sums), func(i gp, which int) {
-			// The product is rounded as the maximum was, so that the greatest x is 0 at any
-			// magnitude.
-			p := exp.exp2(k.sub(k.mul(k.loadAt(whole16, s, i), scale), most))
+			// First the difference: where scores are far from zero, their products would be rounded
+			// too much.
+			p := exp.exp2(k.mul(k.sub(k.loadAt(whole16, s, i), most), scale))
 			k.storeAt(whole16, p, s, i)
 			k.add(sums[which], p, sums[which])
 		})
@@ -189,16 +189,16 @@ func softmax(k *kernel) {
 
 func softmaxGrad(k *kernel) {
 	b := k.band()
-	s, dp, lse2, delta, ld := k.integer("s"), k.integer("dp"), k.integer("lse2"), k.integer("delta"), k.elements("ld")
+	s, dp, lses, delta, ld := k.integer("s"), k.integer("dp"), k.integer("lse"), k.integer("delta"), k.elements("ld")
 	scale := k.scalar("scale")
 	exp := k.splitter()
 	zero := k.zeros()
 	b.eachRow("row", func(string) {
 		b.ofRow("empty")
 		b.clearBefore(s, dp)
-		lessLSE, less := k.negate(k.loadAll(lse2)), k.loadAll(delta)
+		lse, less := k.loadAll(lses), k.loadAll(delta)
 		b.vectors("grad", 2, func(i gp, _ int) {
-			x := k.fma(k.copy(lessLSE), k.loadAt(whole16, s, i), scale)
+			x := k.mul(k.sub(k.loadAt(whole16, s, i), lse), scale)
 			p := exp.exp2(k.min(x, zero))
 			k.storeAt(whole16, p, s, i)
 			k.storeAt(whole16, k.mul(k.sub(k.loadAt(whole16, dp, i), less), p), dp, i)
@@ -209,7 +209,7 @@ func softmaxGrad(k *kernel) {
 	}, func() {
 		k.plus(s, s, ld)
 		k.plus(dp, dp, ld)
-		k.increase(lse2, k.size())
+		k.increase(lses, k.size())
 		k.increase(delta, k.size())
 	})
 }
