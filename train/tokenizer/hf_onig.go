@@ -191,7 +191,9 @@ func (o *onig) escape() (text string, isClass bool, err error) {
 			o.at += end + 1
 			return quoted(code), false, nil
 		}
-	case 'R', 'X', 'K', 'g', 'y', 'Y', 'H':
+	case 'R':
+		return "(?>\\r\\n|[\\n-\\r\u0085\u2028\u2029])", false, nil
+	case 'X', 'K', 'g', 'y', 'Y', 'H':
 		return "", false, fmt.Errorf("\\%c is not supported", r)
 	}
 	return `\` + string(r), false, nil
@@ -216,8 +218,11 @@ func (o *onig) property(negated bool) (string, bool, error) {
 	if after, found := strings.CutPrefix(name, "^"); found {
 		negated, name = !negated, after
 	}
-	if o.newest && (name == "C" || name == "Cn") {
-		return "", false, fmt.Errorf("\\p{%s} is not known for characters that came with Unicode 16", name)
+	if left, found := leftOut[name]; found {
+		if !negated {
+			return left.others(o.newest), true, nil
+		}
+		return left.joined(o.newest), true, nil
 	}
 	return o.kind(name, negated), true, nil
 }
@@ -232,6 +237,7 @@ type onigSet struct {
 var onigSets = map[string]onigSet{
 	"alnum":  {[]string{"L", "Nl", "Nd"}, rangetable.Merge(unicode.Other_Alphabetic, newAlphabetic)},
 	"alpha":  {[]string{"L", "Nl"}, rangetable.Merge(unicode.Other_Alphabetic, newAlphabetic)},
+	"ascii":  {nil, &unicode.RangeTable{R16: []unicode.Range16{{0, unicode.MaxASCII, 1}}}},
 	"blank":  {[]string{"Zs"}, rangetable.New('\t')},
 	"cntrl":  {[]string{"Cc"}, nil},
 	"digit":  {[]string{"Nd"}, nil},
@@ -247,6 +253,12 @@ var onigSets = map[string]onigSet{
 var circled = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x24b6, 0x24e9, 1}},
 	R32: []unicode.Range32{{0x1f130, 0x1f149, 1}, {0x1f150, 0x1f169, 1}, {0x1f170, 0x1f189, 1}},
+}
+
+// leftOut are the kinds that \p{C} and \p{Cn} leave out, which take what has no kind at all.
+var leftOut = map[string]onigSet{
+	"C":  {kinds: []string{"L", "M", "N", "P", "S", "Z"}},
+	"Cn": {kinds: []string{"L", "M", "N", "P", "S", "Z", "Cc", "Cf", "Co", "Cs"}},
 }
 
 // setOf is the class of a name that \p or [: may have.
@@ -284,6 +296,17 @@ func (s onigSet) text() string {
 	return b.String()
 }
 
+// joined is text with the characters of unicode16, if they are asked for.
+func (s onigSet) joined(newest bool) string {
+	text := s.text()
+	if newest {
+		for _, kind := range s.kinds {
+			text += newRanges(kind)
+		}
+	}
+	return text
+}
+
 // kind is a class by its name, to stand between brackets.
 func (o *onig) kind(name string, negated bool) string { return o.named(name, negated, false) }
 
@@ -292,12 +315,7 @@ func (o *onig) named(name string, negated, posix bool) string {
 	if !known {
 		s = onigSet{kinds: []string{name}}
 	}
-	text := s.text()
-	if o.newest {
-		for _, kind := range s.kinds {
-			text += newRanges(kind)
-		}
-	}
+	text := s.joined(o.newest)
 	switch {
 	case negated && text == `\p{`+name+`}`:
 		return `\P` + text[2:]
@@ -396,63 +414,117 @@ func writeRange(b *strings.Builder, first, last rune) {
 	}
 }
 
-// class reads a class in brackets. Those within it are joined with it.
+// class reads a class in brackets, in which others may stand, and && between sets of which a
+// character has to be in each. It is one class of the engine where nothing else is needed.
 func (o *onig) class() (string, error) {
-	var b strings.Builder
-	b.WriteString("[")
 	o.at++
-	if o.peek("^") {
-		b.WriteString("^")
+	negated := o.peek("^")
+	if negated {
 		o.at++
 	}
-	if err := o.members(&b, 0); err != nil {
+	sets, err := o.members(0)
+	if err != nil {
 		return "", err
 	}
-	b.WriteString("]")
-	return b.String(), nil
+	if len(sets) == 1 && len(sets[0].negated) == 0 {
+		if negated {
+			return "[^" + sets[0].text + "]", nil
+		}
+		return "[" + sets[0].text + "]", nil
+	}
+	var all strings.Builder
+	for _, set := range sets[1:] {
+		all.WriteString("(?=" + set.expression() + ")")
+	}
+	all.WriteString(sets[0].expression())
+	if negated {
+		return "(?:(?!" + all.String() + `)[\s\S])`, nil
+	}
+	return "(?:" + all.String() + ")", nil
 }
 
-// members reads what is in a class, to its end.
-func (o *onig) members(b *strings.Builder, depth int) error {
+// onigMembers are what is in a class: what stands between brackets, and negated classes, as such.
+type onigMembers struct {
+	text    string
+	negated []string
+}
+
+func (m onigMembers) expression() string {
+	if m.text == "" && len(m.negated) == 1 {
+		return "[^" + m.negated[0] + "]"
+	}
+	var all strings.Builder
+	all.WriteString("(?:[" + m.text + "]")
+	if m.text == "" {
+		all.Reset()
+		all.WriteString("(?:(?!)")
+	}
+	for _, text := range m.negated {
+		all.WriteString("|[^" + text + "]")
+	}
+	return all.String() + ")"
+}
+
+// members reads what is in a class, to its end: the sets between its &&.
+func (o *onig) members(depth int) (sets []onigMembers, err error) {
 	o.depth++
 	defer func() { o.depth-- }()
+	sets = []onigMembers{{}}
 	for first := true; ; first = false {
+		set := &sets[len(sets)-1]
 		switch {
 		case o.at == len(o.in):
-			return errors.New("a class has no end")
+			return nil, errors.New("a class has no end")
 		case o.peek("]") && !first:
 			o.at++
-			return nil
+			if len(sets) > 1 && slices.ContainsFunc(sets, func(m onigMembers) bool { return m.text == "" && m.negated == nil }) {
+				return nil, errors.New("&& in a class has nothing on one side")
+			}
+			return sets, nil
 		case o.peek("[:"):
 			name, after, found := strings.Cut(string(o.in[o.at+2:]), ":]")
 			negated := strings.HasPrefix(name, "^")
 			name = strings.TrimPrefix(name, "^")
 			if _, known := onigSets[name]; !found || !known {
-				return fmt.Errorf("the class [:%.20s is not supported", name)
+				return nil, fmt.Errorf("the class [:%.20s is not supported", name)
 			}
 			o.at = len(o.in) - utf8.RuneCountInString(after)
-			b.WriteString(o.named(name, negated, true))
+			set.text += o.named(name, negated, true)
 		case o.peek("["):
 			o.at++
-			if o.peek("^") || depth > 100 {
-				return errors.New("a negated class within a class is not supported")
+			negated := o.peek("^")
+			if negated {
+				o.at++
 			}
-			if err := o.members(b, depth+1); err != nil {
-				return err
+			if depth > 100 {
+				return nil, errors.New("its classes are within each other too often")
+			}
+			inner, err := o.members(depth + 1)
+			switch {
+			case err != nil:
+				return nil, err
+			case len(inner) > 1 || len(inner[0].negated) > 0 && negated:
+				return nil, errors.New("such a class within a class is not supported")
+			case negated:
+				set.negated = append(set.negated, inner[0].text)
+			default:
+				set.text += inner[0].text
+				set.negated = append(set.negated, inner[0].negated...)
 			}
 		case o.peek("&&"):
-			return errors.New("&& in a class is not supported")
+			o.at += 2
+			sets = append(sets, onigMembers{})
 		case o.peek(`\`):
-			if o.peek(`\b`) {
-				return errors.New("\\b in a class is not supported")
+			if o.peek(`\b`) || o.peek(`\R`) {
+				return nil, fmt.Errorf("%s in a class is not supported", string(o.in[o.at:o.at+2]))
 			}
 			text, _, err := o.escape()
 			if err != nil {
-				return err
+				return nil, err
 			}
-			b.WriteString(text)
+			set.text += text
 		default:
-			b.WriteRune(o.in[o.at])
+			set.text += string(o.in[o.at])
 			o.at++
 		}
 	}

@@ -28,6 +28,15 @@ func TestFromOnig(t *testing.T) {
 		{`\bx\b|²`, "x² x", []string{"²", "x"}},
 		{`[a[bc]]+`, "xabc", []string{"abc"}},
 		{`\h+`, "xyz1fg", []string{"1f"}},
+		{`\R+|b\R`, "a\r\n\u2028b\vc", []string{"\r\n\u2028", "b\v"}},
+		{`\p{C}+|[\P{C}&&\d]`, "a\u0001\U000e0fffb1\u0897", []string{"\u0001\U000e0fff", "1"}},
+		{`\p{Cn}|\p{^Cn}`, "\u0378a\u0897\ue000", []string{"\u0378", "a", "\u0897", "\ue000"}},
+		{`[\p{Cn}]+`, "\u0378a\u0897\ue000", []string{"\u0378"}},
+		{`[\p{Lu}\p{Lo}&&[^\p{Han}]]+`, "aAB漢אA", []string{"AB", "אA"}},
+		{`[^a-c&&[abx]]+`, "abcxd", []string{"cxd"}},
+		{`[a-z&&[^aeiou]&&[^x-z]b-z]+`, "abcxe", []string{"bcx"}},
+		{`[b[^\p{L}]]+|[^c[^\p{L}]]`, "ab1c", []string{"a", "b1"}},
+		{`[\p{L}&&\p{ASCII}]+`, "aéb", []string{"a", "b"}},
 	} {
 		find, err := hfRegex(c.pattern)
 		if err != nil {
@@ -49,7 +58,7 @@ func TestFromOnig(t *testing.T) {
 			}
 		}
 	}
-	for _, pattern := range []string{`(`, `)`, `[a`, `*`, `\`, `\p`, `\X`, `[a&&b]`, `[[^a]b]`, `[[:what:]]`, `[[:^what:]]`, `\x{`, `\x{110000}`} {
+	for _, pattern := range []string{`(`, `)`, `[a`, `*`, `\`, `\p`, `\X`, `[a&&]`, `[&&a]`, `[[a&&b]c]`, `[[^[^a]]b]`, `[a\R]`, `[[:what:]]`, `[[:^what:]]`, `\x{`, `\x{110000}`} {
 		if _, err := hfRegex(pattern); err == nil {
 			t.Errorf("%s is no error", pattern)
 		}
