@@ -62,10 +62,10 @@ template <int SIZE> DEVICE Tiles keyTiles(const UserMask& m, int row, int rows) 
 // cellsAt is where the cells of a key tile stand: the one that K's or V's ring is at, or some before.
 // Where a ring has one stage there are two places, since V is loaded after the next tile's K. Who
 // loads begins with the other parity than who waits.
+constexpr int PLACES = Shape::Stages == 1 ? 2 : Shape::Stages;
 template <bool LOADS> DEVICE uint32_t cellsAt(const ForwardBarriers<Shape>& barriers, const Ring<Shape::Stages>& at, int before = 0) {
-  constexpr int places = Shape::Stages == 1 ? 2 : Shape::Stages;
-  static_assert(160 + 16 * Shape::StagesBias + 8 * places <= 256, "256 bytes for barriers and cells");
-  const uint32_t place = Shape::Stages == 1 ? (at.parity + before + LOADS) % 2 : (at.stage + places - before) % places;
+  static_assert(160 + 16 * Shape::StagesBias + 8 * PLACES <= 256, "256 bytes for barriers and cells");
+  const uint32_t place = Shape::Stages == 1 ? (at.parity + before + LOADS) % 2 : (at.stage + PLACES - before) % PLACES;
   return barriers.fullBias(2 * Shape::StagesBias) + 8 * place;
 }
 DEVICE int cellOf(uint32_t at, int n) { return (int)loadShared4(at + 4 * n); }
@@ -82,23 +82,69 @@ DEVICE void loadCells(const Producer& p, const Producer::Work& w, uint32_t cells
   }
 }
 
+// Walk is where the producer is in a line's cells, which it goes down: behind `cell`, of whose bits
+// `word` is the n-th and `below` the one before. Between key tiles it lies in shared memory: to read
+// the lists anew for each of them took a fifth of the kernel's time.
+struct Walk {
+  const uint32_t* bits;
+  int cell, n;
+  uint32_t word, below;
+
+  // next is the cell that it comes to; there is one.
+  DEVICE int next(int shift) {
+    const int bit = (cell - 1) >> shift;
+    uint32_t left = bit / 32 == n ? word & ((2u << bit % 32) - 1) : 0;
+    while (!left) {
+      n--;
+      left = word = below;
+      below = n > 0 ? __ldg(bits + n - 1) : 0;
+    }
+    const int found = 32 * n + 31 - __clz(left);
+    return cell = found == bit ? cell - 1 : ((found + 1) << shift) - 1;
+  }
+  DEVICE static Walk before(int cell, const uint32_t* bits, int shift) {
+    const int n = ((cell - 1) >> shift) / 32;
+    return {bits, cell, n, __ldg(bits + n), n > 0 ? __ldg(bits + n - 1) : 0};
+  }
+  DEVICE static Walk get(uint32_t at) {
+    const uint4 x = loadShared16(at), y = loadShared16(at + 16);
+    return {(const uint32_t*)((uint64_t)x.y << 32 | x.x), (int)x.z, (int)x.w, y.x, y.y};
+  }
+  DEVICE void put(uint32_t at) const {
+    storeShared16(at, make_uint4((uint32_t)(uint64_t)bits, (uint64_t)bits >> 32, cell, n));
+    storeShared16(at + 16, make_uint4(word, below, 0, 0));
+  }
+};
+// walkAt is behind the cells, in what the barriers leave of 256 bytes, or 0 where they leave too
+// little.
+DEVICE uint32_t walkAt(const ForwardBarriers<Shape>& barriers) {
+  constexpr int offset = (160 + 16 * Shape::StagesBias + 8 * PLACES + 15) / 16 * 16;
+  return offset + 32 <= 256 ? barriers.fullBias(0) - 160 + offset : 0;
+}
+
 // loadK finds the tile's cells, below those of the tile before. The last tile may lack its second
 // one.
 template <> DEVICE void Producer::loadK(const Work& w, int j) {
-  const UserLists lists = userLists(a);
-  const int line = lineOf(lists, w.tile.head, w.tile.sequence, w.q0, w.tile.row), shift = lists.a.shift;
-  const uint32_t* const bits = lists.bits(line);
-  const int4 list = __ldg((const int4*)lists.list(line));
-  const uint32_t at = cellsAt<true>(barriers, k);
-  int cell = j == w.keys.end - 1 ? list.y : cellOf(cellsAt<true>(barriers, k, 1), 0);
-  barrierWait(barriers.emptyK(k.stage), k.parity);
-  if (CELLS == 2) {
-    const bool exists = 2 * j + 1 < list.x;
-    if (exists) cell = userBelow(bits, shift, cell);
-    storeShared4(at + 4, (uint32_t)(exists ? cell : list.z));
+  const uint32_t at = cellsAt<true>(barriers, k), kept = walkAt(barriers);
+  const int shift = ((const UserArguments&)a).shift;
+  Walk walk;
+  int second = -1;
+  if (j == w.keys.end - 1 || !kept) {
+    const UserLists lists = userLists(a);
+    const int line = lineOf(lists, w.tile.head, w.tile.sequence, w.q0, w.tile.row);
+    const int4 list = __ldg((const int4*)lists.list(line));
+    walk = Walk::before(j == w.keys.end - 1 ? list.y : cellOf(cellsAt<true>(barriers, k, 1), 0), lists.bits(line), shift);
+    if (2 * j + 1 >= list.x) second = list.z;
+  } else {
+    walk = Walk::get(kept);
   }
-  storeShared4(at, (uint32_t)userBelow(bits, shift, cell));
+  if (CELLS == 2 && second < 0) second = walk.next(shift);
+  const int first = walk.next(shift);
+  barrierWait(barriers.emptyK(k.stage), k.parity);
+  if (CELLS == 2) storeShared4(at + 4, (uint32_t)second);
+  storeShared4(at, (uint32_t)first);
   loadCells(*this, w, at, kMap, Shape::KAt + k.stage * Shape::KBytes, Shape::Chunks, barriers.fullK(k.stage));
+  if (kept) walk.put(kept);
   k.advance();
 }
 template <> DEVICE void Producer::loadV(const Work& w, int j) {
