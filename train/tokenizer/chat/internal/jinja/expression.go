@@ -135,6 +135,12 @@ func (e *signed) eval(s *scope) value {
 	if _, ok := v.(bool); !ok && !isNumber(v) {
 		fail("bad operand type for unary %s: %s", sign, quote(typeName(v)))
 	}
+	if x, ok := v.(float64); ok { // 0 with a sign before it keeps the sign
+		if e.minus {
+			x = -x
+		}
+		return x
+	}
 	return computed(s.run, sign, 0, v)
 }
 

@@ -84,6 +84,7 @@ func TestStatements(t *testing.T) {
 		"{{ messages[0].missing }}|{{ missing is defined }}|{{ missing }}|":                                                                        "|False||",
 		"{{ messages[0]['content'].upper() ~ tools ~ 1 }}":                                                                                         "HINone1",
 		"{{ '<b>' + ('x' | safe) }}":                                                                                                               "&lt;b&gt;x",
+		"{{ -(0.0) }} {{ +(-0.0) }} {{ -0.0 * 1 }} {{ -(0) }} {{ -true }}":                                                                         "-0.0 -0.0 -0.0 0 -1",
 		"{{ '%s is %.2f and %d' % ('x', 1.005, 3.9) }}":                                                                                            "x is 1.00 and 3",
 		"{{ '{:>4}|{0!r}'.format('x') if false else '{:>4}|{!r}'.format('x', 'y') }}":                                                              "   x|'y'",
 		"{{ messages | selectattr('content') | map(attribute='role') | join('+') }}":                                                               "user",
