@@ -1,10 +1,16 @@
 package kernels
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
 
 // Epilogue is what a product goes through before it is written to C: nil for nothing, or one of
-// [Activate], [TimesSlope], [Gate] and [GateGradient], as a value. Its tensors are inputs and
-// outputs of the product's call. All but BUp have the shape of C and a contiguous last axis.
+// [Activate], [TimesSlope], [Gate], [GateGradient] and [Symmetric], as a value. Its tensors are
+// inputs and outputs of the product's call. All but BUp have the shape of C and a contiguous last
+// axis.
 type Epilogue interface{ isEpilogue() }
 
 // Activate computes C = act(Pre), Pre = A·B + bias.
@@ -41,10 +47,19 @@ type GateGradient struct {
 	Rounding Float8Rounding
 }
 
+// Symmetric computes C = Pre + d·I, Pre = A·B, of a product that is symmetric: a matrix by its
+// transpose, or two polynomials of one symmetric matrix. A device may compute half of it, and write
+// that twice. The product has no bias, no further factors and does not accumulate.
+type Symmetric struct {
+	Diagonal float64 // d
+	Pre      Tensor  // receives A·B, of C's dtype; or left out
+}
+
 func (Activate) isEpilogue()     {}
 func (TimesSlope) isEpilogue()   {}
 func (Gate) isEpilogue()         {}
 func (GateGradient) isEpilogue() {}
+func (Symmetric) isEpilogue()    {}
 
 // Activation is that which the epilogue applies, or whose slope it takes; none for other epilogues.
 func (m *MatMul) Activation() Activation {
@@ -89,9 +104,28 @@ func (m *MatMul) validateEpilogue() error {
 			return leftOut("z", e.Z, toAccumulate)
 		}
 		return nil
+	case Symmetric:
+		return m.validateSymmetric(e)
 	default:
-		return fmt.Errorf("epilogue is a %T, it needs to be an Activate, TimesSlope, Gate or GateGradient", e)
+		return fmt.Errorf("epilogue is a %T, it needs to be an Activate, TimesSlope, Gate, GateGradient or Symmetric", e)
 	}
+}
+
+func (m *MatMul) validateSymmetric(e Symmetric) error {
+	rows, columns, _ := m.Dims()
+	switch {
+	case rows != columns:
+		return fmt.Errorf("c has %d rows and %d columns, to be symmetric it needs as many of both", rows, columns)
+	case m.Accumulate:
+		return errors.New("accumulate is true, of a symmetric product it needs to be false")
+	case m.Bias.IsSet():
+		return fmt.Errorf("bias has shape %v, it needs to be left out of a symmetric product", m.Bias.Shape)
+	case len(m.Plus) > 0:
+		return fmt.Errorf("plus has %d factors, a symmetric product needs to have none", len(m.Plus))
+	case math.IsNaN(e.Diagonal) || math.IsInf(e.Diagonal, 0):
+		return fmt.Errorf("diagonal is %v, it needs to be finite", e.Diagonal)
+	}
+	return nil
 }
 
 // epilogueOperands lists the tensors of a valid epilogue, for a C of the given dtype.
@@ -113,6 +147,8 @@ func (m *MatMul) epilogueOperands(ofC DType) []operand {
 		return []operand{
 			like("z", e.Z, shape, ofC), like("up", e.Up, shape, ofC), writtenLike("dUp", e.DUp, shape, ofC),
 		}
+	case Symmetric:
+		return []operand{writtenLike("pre", e.Pre, shape, ofC).optional()}
 	}
 	return nil
 }
@@ -169,8 +205,30 @@ func matMulApart(b Backend, m *MatMul, c Tensor) error {
 		}
 		both, _ := SideBySide(c, e.DUp)
 		return b.RoundFloat8(both, e.Rounding)
+	case Symmetric:
+		return symmetricApart(b, &plain, e, c)
 	}
 	return sumApart(b, &plain, c)
+}
+
+// symmetricApart computes all of a symmetric product, and adds to the diagonal.
+func symmetricApart(b Backend, plain *MatMul, e Symmetric, c Tensor) error {
+	if err := b.MatMul(plain, MatMulOutputs{C: c}); err != nil {
+		return err
+	}
+	if e.Pre.IsSet() {
+		if err := b.Copy(e.Pre, c); err != nil {
+			return err
+		}
+	}
+	if e.Diagonal == 0 {
+		return nil
+	}
+	last := len(c.Shape) - 1
+	diagonal := c
+	diagonal.Shape, diagonal.Strides = append(slices.Clone(c.Shape[:last]), 1), append(slices.Clone(c.Strides[:last]), 1)
+	diagonal.Strides[last-1]++
+	return b.AddScalar(e.Diagonal, diagonal, diagonal)
 }
 
 // activateApart computes an activation of a product to which others are added: the sums lie in Pre,

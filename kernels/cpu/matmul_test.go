@@ -442,6 +442,36 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 	}
 }
 
+// A symmetric product may have a number on its diagonal, beside the product without it.
+func TestMatMulSymmetric(t *testing.T) {
+	bothTypes(t, testMatMulSymmetric[float32], testMatMulSymmetric[float64])
+}
+
+func testMatMulSymmetric[T kernels.Float](t *testing.T) {
+	for i, s := range [][3]int{{1, 1, 1}, {2, 5, 3}, {3, 40, 17}, {1, 130, 70}} {
+		r := newRandom()
+		a, c, pre := newField[T](r, i, s[:]...), newField[T](r, i, s[0], s[1], s[1]), newField[T](r, 2*i, s[0], s[1], s[1])
+		plain := kernels.MatMul{A: a.Tensor, B: a.Permute(0, 2, 1)}
+		refPre, _ := reference.MatMul[float64](&plain, nil)
+		ptPre, _ := reference.MatMul[T](&plain, nil)
+		ref, pt := slices.Clone(refPre), slices.Clone(ptPre)
+		for k := range s[0] * s[1] {
+			ref[k*s[1]+k%s[1]] += 1.5
+			pt[k*s[1]+k%s[1]] += 1.5
+		}
+		both, alone := plain, plain
+		both.Epilogue, alone.Epilogue = kernels.Symmetric{Diagonal: 1.5, Pre: pre.Tensor}, kernels.Symmetric{}
+		verify[T](t, fmt.Sprint(s, " with a diagonal"), func(backend *cpu.Backend) ([]result, error) {
+			err := backend.MatMul(&both, kernels.MatMulOutputs{C: c.Tensor})
+			return []result{resultOf("c", c, ref, pt), resultOf("pre", pre, refPre, ptPre)}, err
+		})
+		verify[T](t, fmt.Sprint(s), func(backend *cpu.Backend) ([]result, error) {
+			err := backend.MatMul(&alone, kernels.MatMulOutputs{C: c.Tensor})
+			return []result{resultOf("c", c, refPre, ptPre)}, err
+		})
+	}
+}
+
 func TestMatMulThreadsAreBitEqual(t *testing.T) {
 	slow.Emulated(t)
 	for _, level := range levels() {

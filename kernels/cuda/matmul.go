@@ -40,6 +40,8 @@ func (d *Device) matMulWithEpilogue(m *kernels.MatMul, out kernels.MatMulOutputs
 		} else {
 			queued, err = d.matMulGate(m, e, out)
 		}
+	case kernels.Symmetric:
+		queued, err = d.matMulSymmetric(m, e, out)
 	case kernels.TimesSlope:
 		queued, err = d.matMulSloped(m, sloping{activation: e.Activation, z: e.Z}, out)
 	case kernels.GateGradient:
@@ -137,7 +139,8 @@ type matmulArguments struct {
 	items, inner                      int32
 	activation, accumulate            int32
 	cElement, preElement, biasElement element
-	lowDepth, reserved                int32
+	lowDepth                          int32
+	diagonal                          float32 // the bits are reserved in MatMulArguments
 }
 
 // product is one call of MatMul: the problem as kernels are told it, and what the call borrows.
@@ -256,9 +259,8 @@ func (p *product) join(next batchAxis) {
 
 // run queues the products: kernels take two axes of a batch, further ones are a launch an item.
 func (p *product) run() error {
-	const ofKernels = 2
 	g := p.args
-	if last := len(p.axes) - 1; last >= ofKernels {
+	if last := len(p.axes) - 1; last >= axesOfKernels {
 		outermost := p.axes[last]
 		inside, first, dtype, rounds := slices.Clone(p.axes[:last]), *g, p.dtype, p.rounds
 		for n := range outermost.size {
@@ -270,19 +272,7 @@ func (p *product) run() error {
 		}
 		return nil
 	}
-	for n, axis := range p.axes {
-		g.items *= int32(axis.size)
-		for i, l := range p.layouts() {
-			if n == 0 {
-				l.inner = axis.strides[i]
-			} else {
-				l.outer = axis.strides[i]
-			}
-		}
-		if n == 0 {
-			g.inner = g.items
-		}
-	}
+	p.placeItems()
 	if g.items == 0 || g.rows == 0 || g.columns == 0 {
 		return nil
 	}
@@ -304,6 +294,31 @@ func (p *product) run() error {
 	}
 	return p.launch80()
 }
+
+// placeItems tells kernels of the batch's axes, and reports whether they can take all of them.
+func (p *product) placeItems() bool {
+	g := p.args
+	if len(p.axes) > axesOfKernels {
+		return false
+	}
+	for n, axis := range p.axes {
+		g.items *= int32(axis.size)
+		for i, l := range p.layouts() {
+			if n == 0 {
+				l.inner = axis.strides[i]
+			} else {
+				l.outer = axis.strides[i]
+			}
+		}
+		if n == 0 {
+			g.inner = g.items
+		}
+	}
+	return true
+}
+
+// axesOfKernels is how many axes of a batch kernels take.
+const axesOfKernels = 2
 
 // move goes to the n-th item of an axis, by the strides of a, b, c and pre and their elements'
 // bytes.

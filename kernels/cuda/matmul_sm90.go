@@ -55,7 +55,11 @@ func (p *product) launchVariant(v matmul90, way int32) (err error) {
 	if err := p.settleFactors(v); err != nil {
 		return err
 	}
-	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, columns, p.wholeDepth(), g.items, d.Multiprocessors)
+	if v.epilogue.kind == mirrors {
+		arguments.matmulSchedule, clusters, _ = v.scheduleSymmetric(g.rows, g.depth, g.items, d.Multiprocessors)
+	} else {
+		arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, columns, p.wholeDepth(), g.items, d.Multiprocessors)
+	}
 	arguments.way, arguments.second, arguments.third = way, arguments.slices, arguments.slices
 	if p.swapped {
 		arguments.swapped = 1

@@ -805,6 +805,159 @@ func TestMatMulSide(t *testing.T) {
 	}
 }
 
+// Symmetric products have the errors of others, with a number on the diagonal and beside themselves
+// without it. Large ones in float16 have a kernel of their own, whose halves have the same bits but
+// near the diagonal.
+func TestMatMulSymmetric(t *testing.T) {
+	for i, c := range []struct {
+		batch       []int
+		side, depth int
+		gap         int
+		turned      bool // the first factor's columns are contiguous
+		pre         bool
+		dtype       kernels.DType
+		whole       bool // no half is left out
+	}{
+		{side: 512, depth: 64}, {side: 520, depth: 1000, pre: true}, {side: 768, depth: 768, pre: true, turned: true},
+		{side: 776, depth: 4096, gap: 8, turned: true}, {batch: []int{3}, side: 1000, depth: 200, gap: 16, pre: true},
+		{batch: []int{2, 3}, side: 528, depth: 72, turned: true}, {batch: []int{48}, side: 768, depth: 128, pre: true},
+		{batch: []int{5}, side: 640, depth: 2056, pre: true, turned: true}, {side: 2048, depth: 136, pre: true},
+		{batch: []int{2, 2, 2}, side: 512, depth: 40, gap: 8, pre: true},
+		{side: 264, depth: 512, pre: true, whole: true}, {side: 768, depth: 768, dtype: kernels.BF16, pre: true, whole: true},
+		{side: 521, depth: 333, pre: true, whole: true}, {batch: []int{3}, side: 600, depth: 96, dtype: kernels.F32, whole: true},
+		{batch: []int{0}, side: 512, depth: 64, whole: true}, {side: 512, depth: 0, pre: true, whole: true},
+	} {
+		dtype := kernels.F16
+		if c.dtype != kernels.NoDType {
+			dtype = c.dtype
+		}
+		p := newProductTest(t, dtype, productCase{batch: c.batch, m: c.side, n: c.side, k: c.depth, gap: c.gap, transposeA: c.turned, pre: c.pre}, uint64(i))
+		last := len(c.batch) + 1
+		transposed := func(x kernels.Tensor) kernels.Tensor {
+			axes := make([]int, last+1)
+			for axis := range axes {
+				axes[axis] = axis
+			}
+			axes[last-1], axes[last] = last, last-1
+			return x.Permute(axes...)
+		}
+		p.problem.B, p.exact.B = transposed(p.problem.A), transposed(p.exact.A)
+		p.problem.Epilogue = kernels.Symmetric{Diagonal: -2.25, Pre: p.preOut}
+		var launched []string
+		p.d.Trace(func(kernel string) { launched = append(launched, kernel) })
+		p.run()
+		p.d.Trace(nil)
+		if has := slices.ContainsFunc(launched, func(kernel string) bool { return strings.Contains(kernel, "_symmetric") }); has == c.whole {
+			t.Errorf("%v: %v have run", p, launched)
+		}
+		// Rows of the whole batch, some where it is large.
+		all := p.exact
+		all.Epilogue = kernels.Activate{}
+		ref, _ := reference.MatMul[float64](&all, nil)
+		single, _ := reference.MatMul[float32](&kernels.MatMul{A: narrowed(all.A, same), B: narrowed(all.B, same)}, nil)
+		e := expected{rows: allRows(len(ref) / c.side), pre: ref, c: slices.Clone(ref)}
+		for k, x := range single {
+			e.plain = append(e.plain, roundedTo(dtype, float64(x)))
+			y := e.plain[k]
+			if k/c.side%c.side == k%c.side {
+				e.c[k] -= 2.25
+				y = roundedTo(dtype, y-2.25)
+			}
+			e.plainC = append(e.plainC, y)
+		}
+		p.compare("c", e.rows, p.out.C, e.c, e.plainC)
+		if c.pre {
+			p.compare("pre", e.rows, p.preOut, e.pre, e.plain)
+		}
+		got := download(t, p.d, p.out.C)
+		for k, x := range got {
+			item, row, column := k/(c.side*c.side), k/c.side%c.side, k%c.side
+			if mirror := got[(item*c.side+column)*c.side+row]; !c.whole && row/256 != column/256 && x != mirror {
+				t.Fatalf("%v: c[%d %d] is %v, c[%d %d] is %v", p, row, column, x, column, row, mirror)
+			}
+		}
+		p.run()
+		if !slices.Equal(got, download(t, p.d, p.out.C)) {
+			t.Errorf("%v: a second call gives other bits", p)
+		}
+	}
+}
+
+// Items of two axes that are not one have the bits of a product each.
+func TestMatMulSymmetricItems(t *testing.T) {
+	const side, depth = 520, 64 // one slice, so that all are summed in one order
+	d := device(t)
+	random := rand.New(rand.NewPCG(21, 22))
+	list := make([]float64, 2*3*side*depth)
+	for i := range list {
+		list[i] = roundedTo(kernels.F16, random.NormFloat64())
+	}
+	x := upload(t, d, kernels.F16, list, 2, 3, side, depth).Slice(1, 1, 3)
+	whole := make([]float64, 2*3*side*side)
+	all := upload(t, d, kernels.F16, whole, 2, 3, side, side)
+	out, pre := all.Slice(1, 0, 2), upload(t, d, kernels.F16, whole, 2, 3, side, side).Slice(1, 1, 3)
+	m := &kernels.MatMul{A: x, B: x.Permute(0, 1, 3, 2), Epilogue: kernels.Symmetric{Diagonal: 3, Pre: pre}}
+	if err := d.MatMul(m, kernels.MatMulOutputs{C: out}); err != nil {
+		t.Fatal(err)
+	}
+	item := func(x kernels.Tensor, i, j int) kernels.Tensor {
+		x = x.Slice(0, i, i+1).Slice(1, j, j+1)
+		x.Shape, x.Strides = x.Shape[2:], x.Strides[2:]
+		return x
+	}
+	for i := range 2 {
+		for j := range 2 {
+			one, alone := upload(t, d, kernels.F16, whole[:side*side], side, side), upload(t, d, kernels.F16, whole[:side*side], side, side)
+			a := item(x, i, j)
+			m := &kernels.MatMul{A: a, B: a.Permute(1, 0), Epilogue: kernels.Symmetric{Diagonal: 3, Pre: alone}}
+			if err := d.MatMul(m, kernels.MatMulOutputs{C: one}); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(download(t, d, item(out, i, j)), download(t, d, one)) || !slices.Equal(download(t, d, item(pre, i, j)), download(t, d, alone)) {
+				t.Errorf("item %d %d has other bits than a product of its own", i, j)
+			}
+		}
+		for _, x := range download(t, d, item(all, i, 2)) {
+			if x != 0 {
+				t.Fatalf("an item that is none of the product's was written: %v", x)
+			}
+		}
+	}
+}
+
+// BenchmarkMatMulSymmetric is what Muon multiplies of GPT-2's matrices and larger ones, beside the
+// same products with both halves.
+func BenchmarkMatMulSymmetric(b *testing.B) {
+	d := device(b)
+	for _, c := range []struct{ count, side, depth int }{{48, 768, 768}, {12, 768, 2304}, {12, 768, 3072}, {8, 2048, 2048}, {8, 2048, 5632}} {
+		for _, turned := range []bool{false, true} {
+			x, out := normalMatrix(b, d, c.count*c.side, c.depth), normalMatrix(b, d, c.count*c.side, c.side)
+			// the bits of bfloat16 are numbers of float16 too
+			x.DType, out.DType, out.Shape, out.Strides = kernels.F16, kernels.F16, []int{c.count, c.side, c.side}, []int{c.side * c.side, c.side, 1}
+			x = x.Reshape(c.count, c.side, c.depth)
+			m := kernels.MatMul{A: x, B: x.Permute(0, 2, 1)}
+			if turned {
+				x = x.Reshape(c.count, c.depth, c.side)
+				m.A, m.B = x.Permute(0, 2, 1), x
+			}
+			for name, epilogue := range map[string]kernels.Epilogue{"whole": nil, "symmetric": kernels.Symmetric{Diagonal: 1}} {
+				b.Run(fmt.Sprintf("%dx%dx%d/turned=%t/%s", c.count, c.side, c.depth, turned, name), func(b *testing.B) {
+					m := m
+					m.Epilogue = epilogue
+					call := func() error { return d.MatMul(&m, kernels.MatMulOutputs{C: out}) }
+					one, err := ofRecording(b, d, []func() error{call, call, call, call})
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(one*1e6, "µs")
+					b.ReportMetric(m.FLOPs()/one/1e12, "TFLOP/s")
+				})
+			}
+		}
+	}
+}
+
 // A value that is not finite reaches the row or column that it belongs to, and nothing else.
 func TestMatMulSpreadsNaN(t *testing.T) {
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {

@@ -91,6 +91,7 @@ const (
 	timesSlope
 	gates
 	gateGradients
+	mirrors // of symmetric products
 )
 
 // source is how the sources call the epilogue, and suffix what it adds to a kernel's name.
@@ -102,6 +103,8 @@ func (e epilogue90) source() string {
 		return "Gate"
 	case gateGradients:
 		return "GateGradient"
+	case mirrors:
+		return "Mirror"
 	}
 	return fmt.Sprintf("Activate<%v>", e.activation)
 }
@@ -114,6 +117,8 @@ func (e epilogue90) suffix() string {
 		return "_gate"
 	case e.kind == gateGradients:
 		return "_gate_gradient"
+	case e.kind == mirrors:
+		return "_symmetric"
 	case e.activation != kernels.NoActivation:
 		return fmt.Sprintf("_%v", e.activation)
 	}
@@ -197,12 +202,18 @@ func matmul90Variants() []matmul90 {
 		list = append(list, matmul90{matmulTile: broadTile, element: e, bRows: true, epilogue: epilogue90{kind: gates}})
 	}
 	list = append(list, matmul90{matmulTile: float8Tile, element: elementBF16})
+	for _, columns := range []bool{false, true} {
+		list = append(list, matmul90{matmulTile: turnTile, element: elementF16, aColumns: columns, bRows: columns, epilogue: epilogue90{kind: mirrors}})
+	}
 	return append(list, matmul90{matmulTile: onePartTile, element: elementF16}, matmul90{matmulTile: twoPartsTile, element: elementF16})
 }
 
 // module says how a kernel is compiled.
 func (v matmul90) module() compiledModule {
 	m := compiledModule{Name: v.name(), Source: "matmul_sm90.cu", Arch: "compute_90a"}
+	if v.epilogue.kind == mirrors {
+		m.Source = "matmul_symmetric_sm90.cu"
+	}
 	m.Defines = []string{
 		"KERNEL=" + m.Name, "ELEMENT_" + map[element]string{elementBF16: "BF16", elementF16: "F16"}[v.element],
 		fmt.Sprintf("IN_TURNS=%t", v.turns), fmt.Sprintf("ROW_BLOCKS=%d", v.rowBlocks), fmt.Sprintf("TILE_COLUMNS=%d", v.columns),
@@ -246,6 +257,26 @@ func (t matmulTile) sliceDepth() int {
 // schedule says how the clusters of a device share a product, how many clusters there are, and how
 // long they take in units of a slice of a tile.
 func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors int) (s matmulSchedule, clusters int, slices float64) {
+	down, across := t.ofCluster()
+	s.down, s.across = int32(tilesOf(rows, down)), int32(tilesOf(columns, across))
+	if int(rows) <= t.rows() && !t.sharesA {
+		s.beside, s.across = 1, int32(tilesOf(columns, t.columns*t.cluster))
+	}
+	s.tiles, s.band = s.down*s.across*items, int32(t.band())
+	return t.share(s, depth, multiprocessors)
+}
+
+// scheduleSymmetric is schedule of products of which tiles left of the diagonal are not computed:
+// those of a cluster are two beside each other in a square.
+func (t matmulTile) scheduleSymmetric(side, depth, items int32, multiprocessors int) (s matmulSchedule, clusters int, slices float64) {
+	down, across := t.ofCluster()
+	s.down, s.across = int32(tilesOf(side, down)), int32(tilesOf(side, across))
+	s.tiles = (s.down*s.across - s.down*(s.down-1)) * items
+	return t.share(s, depth, multiprocessors)
+}
+
+// share completes a schedule that has its tiles.
+func (t matmulTile) share(s matmulSchedule, depth int32, multiprocessors int) (_ matmulSchedule, clusters int, slices float64) {
 	const (
 		toPass = 3    // slices' time that a streamed tile's sums take to be written
 		toAdd  = 4    // and to be added, for each cluster that has some
@@ -253,14 +284,7 @@ func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors 
 		enough = 40   // slices of a cluster that are worth streaming without a whole tile for each
 		worth  = 1.06 // what streaming has to gain: clusters with whole tiles read the same operands at the same time
 	)
-	down, across := t.ofCluster()
-	s.down, s.across = int32(tilesOf(rows, down)), int32(tilesOf(columns, across))
-	if int(rows) <= t.rows() && !t.sharesA {
-		s.beside, s.across = 1, int32(tilesOf(columns, t.columns*t.cluster))
-	}
-	s.slices = int32(tilesOf(depth, t.sliceDepth()))
-	s.tiles = s.down * s.across * items
-	s.whole, s.band = s.tiles, int32(t.band())
+	s.slices, s.whole = int32(tilesOf(depth, t.sliceDepth())), s.tiles
 	clusters = multiprocessors / t.cluster
 	tiles, each := int(s.tiles), int(s.slices)
 	waves, rest := tiles/clusters, tiles%clusters

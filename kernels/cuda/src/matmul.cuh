@@ -43,7 +43,7 @@ struct MatMulArguments {
   int32_t activation, accumulate;
   int32_t cElement, preElement, biasElement;  // Element
   int32_t lowDepth;              // where the second parts of split operands begin along the depth
-  int32_t reserved;
+  int32_t reserved;              // of symmetric products: the bits of what is added to the diagonal
 };
 
 // Scale is the power of two that brings magnitudes of up to `most`, given by its bits, to
