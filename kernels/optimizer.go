@@ -1,8 +1,10 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Update is what one step of every optimiser has in common. With γ the gradient scale, an optimiser
@@ -121,8 +123,17 @@ type OptimizerKernels interface {
 	// AdamW updates the weights w and their moments m and v by the gradients g.
 	AdamW(o AdamW, w, g, m, v []Tensor) error
 	// SGD updates the weights w and their momentum m by the gradients g. Without momentum, m is
-	// nil.
+	// nil. On a device that computes products of float16 faster, g may be that beside weights of
+	// float32, without momentum and not to be cleared.
 	SGD(o SGD, w, g, m []Tensor) error
+	// Momentum moves the momenta m by the gradients g as SGD does, and puts into y what SGD would
+	// add to weights at a learning rate of 1 and without decay: zeros in a step that is skipped.
+	// sums receives the sums of the squares of y, as SumSquares does, or is left out.
+	Momentum(o SGD, g, m, y []Tensor, sums Tensor) error
+	// Normalize computes y = x·factor/√sum of each tensor, by the sums that SumSquares gives: zeros
+	// where a sum is zero. The tensors of y are of x's type or, on a device that takes gradients of
+	// float16, of that.
+	Normalize(x []Tensor, sums Tensor, factor float64, y []Tensor) error
 	// Lion updates the weights w and their momentum m by the gradients g.
 	Lion(o Lion, w, g, m []Tensor) error
 	// Adafactor updates the weights w and the means r, c and v of the squares of their gradients g.
@@ -162,9 +173,57 @@ func (o SGD) Check(w, g, m []Tensor) error {
 		return err
 	}
 	if o.Momentum == 0 {
-		return checkLists(tensorList{"w", w}, tensorList{"g", g})
+		if isHalf := len(g) > 0 && g[0].DType == F16; !isHalf {
+			return checkLists(tensorList{"w", w}, tensorList{"g", g})
+		}
+		if o.ClearGradients {
+			return errors.New("clear gradients is true, it needs to be false where g is float16")
+		}
+		return checkHalfLists(tensorList{"w", w}, tensorList{"g", g})
 	}
 	return checkLists(tensorList{"w", w}, tensorList{"g", g}, tensorList{"m", m})
+}
+
+// CheckMomentum returns what is wrong with a call of Momentum.
+func (o SGD) CheckMomentum(g, m, y []Tensor, sums Tensor) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if o.Momentum == 0 {
+		return errors.New("momentum is 0, it needs to be positive")
+	}
+	if err := checkLists(tensorList{"y", y}, tensorList{"g", g}, tensorList{"m", m}); err != nil {
+		return err
+	}
+	return checkOperands(float64s("sums", sums, len(y)).optional())
+}
+
+// CheckNormalize returns what is wrong with a call of Normalize.
+func CheckNormalize(x []Tensor, sums Tensor, factor float64, y []Tensor) error {
+	if math.IsNaN(factor) || math.IsInf(factor, 0) {
+		return fmt.Errorf("factor is %v, it needs to be finite", factor)
+	}
+	if err := checkHalfLists(tensorList{"x", x}, tensorList{"y", y}); err != nil {
+		return err
+	}
+	return checkOperands(float64s("sums", sums, len(x)))
+}
+
+// checkHalfLists is checkLists of two lists, the second of which may be float16 beside float32.
+func checkHalfLists(lead, other tensorList) error {
+	isHalf := len(lead.tensors) > 0 && lead.tensors[0].DType == F32 && len(other.tensors) > 0 && other.tensors[0].DType == F16
+	if !isHalf {
+		return checkLists(lead, other)
+	}
+	wide := tensorList{other.name, slices.Clone(other.tensors)}
+	for i := range wide.tensors {
+		if t := &wide.tensors[i]; t.DType == F16 {
+			t.DType = F32
+		} else {
+			return fmt.Errorf("%s[%d] is %v, it needs %s[0]'s %v", other.name, i, t.DType, other.name, F16)
+		}
+	}
+	return checkLists(lead, wide)
 }
 
 // Check returns what is wrong with a call of Lion.

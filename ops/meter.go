@@ -271,6 +271,14 @@ func (d *meter) SGD(_ kernels.SGD, w, g, m []kernels.Tensor) error {
 	return d.add(0, w, g, m)
 }
 
+func (d *meter) Momentum(_ kernels.SGD, g, m, y []kernels.Tensor, sums kernels.Tensor) error {
+	return d.add(0, g, m, y, sums)
+}
+
+func (d *meter) Normalize(x []kernels.Tensor, sums kernels.Tensor, _ float64, y []kernels.Tensor) error {
+	return d.add(0, x, sums, y)
+}
+
 func (d *meter) Lion(_ kernels.Lion, w, g, m []kernels.Tensor) error {
 	return d.add(0, w, g, m)
 }

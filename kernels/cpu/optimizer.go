@@ -44,6 +44,9 @@ func (b *Backend) SGD(o kernels.SGD, w, g, m []kernels.Tensor) (err error) {
 	if err := checked("sgd", o.Check(w, g, m)); err != nil {
 		return err
 	}
+	if len(g) > 0 && g[0].DType == kernels.F16 {
+		return kernels.Unsupported{Device: b.Name(), What: "sgd by gradients of float16"}
+	}
 	if _, made := decide(&o.Update); !made {
 		return b.skip(o.Update, g)
 	}
@@ -74,6 +77,60 @@ func sgd[T kernels.Float](b *Backend, o kernels.SGD, w, g, m []kernels.Tensor) {
 	}
 	eachUpdate(b, o.Update, w, g, func(i, from, n int, weights, gradients *T) {
 		simd.SGDMomentum(n, weights, gradients, place[T](m[i], from), scale, pull, momentum, decay, along, ahead)
+	})
+}
+
+// Momentum moves momenta, and gives what SGD would add to weights.
+func (b *Backend) Momentum(o kernels.SGD, g, m, y []kernels.Tensor, sums kernels.Tensor) (err error) {
+	defer catch("momentum", &err)
+	if err := checked("momentum", o.CheckMomentum(g, m, y, sums)); err != nil {
+		return err
+	}
+	if err := b.Zero(y); err != nil {
+		return err
+	}
+	_, made := decide(&o.Update)
+	o.LearningRate, o.WeightDecay, o.Control = 1, 0, kernels.Tensor{}
+	if !made {
+		err = b.skip(o.Update, g)
+	} else {
+		err = b.SGD(o, y, g, m)
+	}
+	if err != nil || !sums.IsSet() {
+		return err
+	}
+	return b.SumSquares(y, sums)
+}
+
+// Normalize brings tensors to one norm.
+func (b *Backend) Normalize(x []kernels.Tensor, sums kernels.Tensor, factor float64, y []kernels.Tensor) (err error) {
+	defer catch("normalize", &err)
+	if err := checked("normalize", kernels.CheckNormalize(x, sums, factor, y)); err != nil {
+		return err
+	}
+	if len(y) > 0 && y[0].DType == kernels.F16 {
+		return kernels.Unsupported{Device: b.Name(), What: "normalize to float16"}
+	}
+	if isFloat32(x) {
+		normalize[float32](b, x, kernels.Host[float64](sums), factor, y)
+	} else {
+		normalize[float64](b, x, kernels.Host[float64](sums), factor, y)
+	}
+	return nil
+}
+
+func normalize[T kernels.Float](b *Backend, x []kernels.Tensor, sums []float64, factor float64, y []kernels.Tensor) {
+	p := newPieces(x)
+	defer p.release()
+	p.each(b, func(_, i, from, n int) {
+		by := 0.0
+		if sums[i] > 0 {
+			by = factor / math.Sqrt(sums[i])
+		}
+		to := unsafe.Slice(place[T](y[i], from), n)
+		for k, v := range unsafe.Slice(place[T](x[i], from), n) {
+			to[k] = T(float64(v) * by)
+		}
 	})
 }
 

@@ -149,6 +149,79 @@ func testSGD[T kernels.Float](t *testing.T) {
 	}
 }
 
+// Momentum gives what SGD adds to weights of zero, and the sums of its squares: zeros in a step
+// that is skipped.
+func TestMomentum(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
+	bothTypes(t, testMomentum[float32], testMomentum[float64])
+}
+
+func testMomentum[T kernels.Float](t *testing.T) {
+	c := newUpdateCase[T]()
+	g, g64 := joined(c.g)
+	m, m64 := joined(c.m)
+	sums := make([]float64, len(c.g))
+	for _, u := range updates {
+		for _, nesterov := range []bool{false, true} {
+			o := kernels.SGD{Update: u, Momentum: 0.9, Nesterov: nesterov}
+			newM, y := reference.Momentum(o, g, m)
+			newM64, y64 := reference.Momentum(o, g64, m64)
+			verify[T](t, fmt.Sprintf("%+v shapes=%v seed=%d", o, parameterShapes, rowwiseSeed), func(b *cpu.Backend) ([]result, error) {
+				c.restore()
+				err := b.Momentum(o, tensors(c.g), tensors(c.m), tensors(c.w), kernels.Of(sums, len(sums)))
+				for i, f := range c.w {
+					if want := reference.SumSquares(f.typed()); !(math.Abs(sums[i]-want) <= 1e-12*want) {
+						t.Errorf("the sum of the squares of tensor %d is %v instead of %v", i, sums[i], want)
+					}
+				}
+				return c.updated(o.ClearGradients, [][]float64{y64, newM64}, [][]T{y, newM}, c.w, c.m), err
+			})
+		}
+	}
+	c.restore()
+	control := make([]float64, kernels.ControlSize)
+	control[kernels.ControlVerdict] = 1
+	o := kernels.SGD{Update: kernels.Update{Control: kernels.Of(control, len(control)), ClearGradients: true}, Momentum: 0.9}
+	if err := cpu.New().Momentum(o, tensors(c.g), tensors(c.m), tensors(c.w), kernels.Tensor{}); err != nil {
+		t.Fatal(err)
+	}
+	now, _ := joined(c.m)
+	y, _ := joined(c.w)
+	cleared, _ := joined(c.g)
+	if isZero := func(x T) bool { return x == 0 }; !slices.Equal(now, m) || !all(y, isZero) || !all(cleared, isZero) {
+		t.Error("a skipped step changes momenta, or leaves steps or gradients")
+	}
+}
+
+func all[T any](list []T, is func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(x T) bool { return !is(x) })
+}
+
+// Normalize gives tensors one norm, and leaves zeros what they are.
+func TestNormalize(t *testing.T) { bothTypes(t, testNormalize[float32], testNormalize[float64]) }
+
+func testNormalize[T kernels.Float](t *testing.T) {
+	c := newUpdateCase[T]()
+	clear(c.g[0].memory)
+	if len(c.before[&c.g[0].memory[0]]) > 0 {
+		clear(c.before[&c.g[0].memory[0]])
+	}
+	sums := make([]float64, len(c.g))
+	var want64 []float64
+	var want []T
+	for i, f := range c.g {
+		x := f.typed()
+		sums[i] = reference.SumSquares(x)
+		want, want64 = append(want, reference.Normalize(x, -1.5)...), append(want64, reference.Normalize(widened(x), -1.5)...)
+	}
+	verify[T](t, fmt.Sprintf("shapes=%v seed=%d", parameterShapes, rowwiseSeed), func(b *cpu.Backend) ([]result, error) {
+		c.restore()
+		err := b.Normalize(tensors(c.g), kernels.Of(sums, len(sums)), -1.5, tensors(c.w))
+		return c.updated(false, [][]float64{want64}, [][]T{want}, c.w), err
+	})
+}
+
 func TestLion(t *testing.T) {
 	slow.Emulated(t)
 	slow.Race(t)
@@ -357,6 +430,8 @@ func TestOptimizerErrors(t *testing.T) {
 	}
 	x, other := list([]int{2, 3}, []int{4}), list([]int{2, 3}, []int{5})
 	double := []kernels.Tensor{x[0], kernels.Of(make([]float64, 4), 4)}
+	half := slices.Clone(x)
+	half[0].DType, half[1].DType = kernels.F16, kernels.F16
 	turned := []kernels.Tensor{x[0], kernels.Of(make([]float32, 8), 4, 2).Slice(1, 0, 1).Permute(1, 0)}
 	turned[1].Shape, turned[1].Strides = []int{4}, []int{2}
 	good := kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Step: 1}
@@ -382,6 +457,16 @@ func TestOptimizerErrors(t *testing.T) {
 		{"cpu: sgd: m has 0 tensors, it needs one for each of the 2 of w", b.SGD(kernels.SGD{Momentum: 0.9}, x, x, nil)},
 		{"cpu: sgd: momentum is 0, Nesterov's needs it to be positive", b.SGD(kernels.SGD{Nesterov: true}, x, x, nil)},
 		{"cpu: sgd: momentum is 1, it needs to be in [0, 1)", b.SGD(kernels.SGD{Momentum: 1}, x, x, x)},
+		{"cpu: sgd: clear gradients is true, it needs to be false where g is float16", b.SGD(kernels.SGD{Update: kernels.Update{ClearGradients: true}}, x, half, nil)},
+		{"cpu: sgd: g[1] is float32, it needs g[0]'s float16", b.SGD(kernels.SGD{}, x, []kernels.Tensor{half[0], x[1]}, nil)},
+		{"cpu: sgd by gradients of float16 is not supported there", b.SGD(kernels.SGD{}, x, half, nil)},
+		{"cpu: momentum: m[1] is float64, it needs y[0]'s float32", b.Momentum(kernels.SGD{Momentum: 0.9}, x, double, x, kernels.Tensor{})},
+		{"cpu: momentum: sums has shape [1] and strides [1], it needs shape [2]", b.Momentum(kernels.SGD{Momentum: 0.9}, x, x, x, kernels.Of(sums, 1))},
+		{"cpu: momentum: momentum is 0, it needs to be positive", b.Momentum(kernels.SGD{}, x, x, x, kernels.Tensor{})},
+		{"cpu: normalize: factor is NaN, it needs to be finite", b.Normalize(x, kernels.Of(sums, 2), math.NaN(), x)},
+		{"cpu: normalize: y has 1 tensors, it needs one for each of the 2 of x", b.Normalize(x, kernels.Of(sums, 2), 1, x[:1])},
+		{"cpu: normalize: sums is missing, it needs shape [2]", b.Normalize(x, kernels.Tensor{}, 1, x)},
+		{"cpu: normalize to float16 is not supported there", b.Normalize(x, kernels.Of(sums, 2), 1, half)},
 		{"cpu: lion: beta2 is 2, it needs to be in [0, 1)", b.Lion(kernels.Lion{Beta2: 2}, x, x, x)},
 		{"cpu: zero: x[0] is no dtype, it needs to be float32 or float64", b.Zero(make([]kernels.Tensor, 1))},
 		{"cpu: adamw: control has shape [2] and strides [1], it needs shape [14]", with(func(o *kernels.AdamW) { o.Control = kernels.Of(sums, 2) })},

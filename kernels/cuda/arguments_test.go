@@ -21,8 +21,9 @@ var sources embed.FS
 // same sizes.
 func TestArgumentsMirrorTheSources(t *testing.T) {
 	sizes := map[string]uintptr{
-		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4,
+		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4, "double": 8, "Chunk*": 8,
 		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24,
+		"Update":    reflect.TypeFor[update]().Size(),
 		"uint64_t*": 8, "ChainLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "Weight": reflect.TypeFor[rowsWeight]().Size(),
 		"AttentionArguments": reflect.TypeFor[arguments]().Size(), "EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
 	}
@@ -59,6 +60,9 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"weight.cuh", "Weight", reflect.TypeFor[rowsWeight]()},
 		{"decode_chain.cu", "ChainLink", reflect.TypeFor[linkArguments]()},
 		{"decode_chain.cu", "ChainArguments", reflect.TypeFor[chainArguments]()},
+		{"optimizer.cu", "Update", reflect.TypeFor[update]()},
+		{"optimizer.cu", "MomentumStep", reflect.TypeFor[momentumStep]()},
+		{"optimizer.cu", "Normalizing", reflect.TypeFor[normalizing]()},
 		{"matmul_sm80.cu", "Schedule", reflect.TypeFor[matmul80Schedule]()},
 	} {
 		text, err := sources.ReadFile("src/" + twin.file)

@@ -21,7 +21,11 @@ func (d *Device) AdamW(o kernels.AdamW, w, g, m, v []kernels.Tensor) error {
 func (d *Device) SGD(o kernels.SGD, w, g, m []kernels.Tensor) error {
 	u := update{beta1: o.Momentum, nesterov: flag(o.Nesterov), decoupled: flag(o.Decoupled)}
 	if o.Momentum == 0 {
-		return d.update("sgd", "sgd", o.Check(w, g, m), o.Update, u, w, g)
+		entry := "sgd"
+		if len(g) > 0 && g[0].DType == kernels.F16 {
+			entry = "sgd_f16"
+		}
+		return d.update("sgd", entry, o.Check(w, g, m), o.Update, u, w, g)
 	}
 	return d.update("sgd", "sgd_momentum", o.Check(w, g, m), o.Update, u, w, g, m)
 }
@@ -63,13 +67,8 @@ func (d *Device) update(name, entry string, checked error, o kernels.Update, u u
 	if err != nil || table.chunks == 0 {
 		return err
 	}
-	u.chunks = table.owner.At
-	u.rate, u.weightDecay, u.scale, u.clear = o.LearningRate, o.WeightDecay, o.EffectiveScale(), flag(o.ClearGradients)
-	if o.Control.IsSet() {
-		if err := d.checkHere(name, "control", o.Control); err != nil {
-			return err
-		}
-		u.control = read(o.Control)
+	if err := d.tell(name, o, table, &u); err != nil {
+		return err
 	}
 	if err = d.launchOptimizer(entry, table.chunks, unsafe.Pointer(&u)); err == nil {
 		d.stayFresh(copies)
@@ -77,6 +76,98 @@ func (d *Device) update(name, entry string, checked error, o kernels.Update, u u
 	runtime.KeepAlive(table.owner)
 	runtime.KeepAlive(lists)
 	runtime.KeepAlive(o.Control.Owner)
+	return err
+}
+
+// tell gives a kernel the chunks of an update, and what all optimisers have in common.
+func (d *Device) tell(name string, o kernels.Update, table chunkTable, u *update) error {
+	u.chunks = table.owner.At
+	u.rate, u.weightDecay, u.scale, u.clear = o.LearningRate, o.WeightDecay, o.EffectiveScale(), flag(o.ClearGradients)
+	if !o.Control.IsSet() {
+		return nil
+	}
+	u.control = read(o.Control)
+	return d.checkHere(name, "control", o.Control)
+}
+
+// momentumStep is MomentumStep in src/optimizer.cu.
+type momentumStep struct {
+	u     update
+	parts address
+}
+
+// Momentum moves momenta, gives what SGD would add to weights, and adds up the squares of that.
+func (d *Device) Momentum(o kernels.SGD, g, m, y []kernels.Tensor, sums kernels.Tensor) error {
+	const name = "momentum"
+	if err := o.CheckMomentum(g, m, y, sums); err != nil {
+		return d.callError(name, err)
+	}
+	if len(y) == 0 {
+		return nil
+	}
+	if err := d.checkHere(name, "sums", sums); sums.IsSet() && err != nil {
+		return err
+	}
+	table, err := d.newChunkTable(name, nil, written, y, g, m)
+	if err != nil {
+		return err
+	}
+	a := momentumStep{u: update{beta1: o.Momentum, nesterov: flag(o.Nesterov)}}
+	if err := d.tell(name, o.Update, table, &a.u); err != nil {
+		return err
+	}
+	var s sumSquares
+	if sums.IsSet() {
+		parts, err := d.scratch(8 * max(1, table.chunks))
+		if err != nil {
+			return d.callError(name, err)
+		}
+		defer parts.Free()
+		a.parts = parts.At
+		s = sumSquares{table.owner.At, table.firsts(), parts.At, written(sums)}
+	}
+	if table.chunks > 0 {
+		err = d.launchOptimizer("momentum", table.chunks, unsafe.Pointer(&a))
+	}
+	if err == nil && sums.IsSet() {
+		err = d.launchOptimizer("sum_parts", len(y), unsafe.Pointer(&s))
+	}
+	runtime.KeepAlive(table.owner)
+	runtime.KeepAlive([][]kernels.Tensor{g, m, y})
+	runtime.KeepAlive(sums.Owner)
+	runtime.KeepAlive(o.Control.Owner)
+	return err
+}
+
+// normalizing is Normalizing in src/optimizer.cu.
+type normalizing struct {
+	chunks address
+	sums   readable
+	factor float64
+}
+
+// Normalize brings tensors to one norm.
+func (d *Device) Normalize(x []kernels.Tensor, sums kernels.Tensor, factor float64, y []kernels.Tensor) error {
+	const name = "normalize"
+	if err := kernels.CheckNormalize(x, sums, factor, y); err != nil {
+		return d.callError(name, err)
+	}
+	if err := d.checkHere(name, "sums", sums); err != nil {
+		return err
+	}
+	entry := "normalize"
+	if len(y) > 0 && y[0].DType == kernels.F16 {
+		entry = "normalize_f16"
+	}
+	table, err := d.newChunkTable(name, nil, written, x, y)
+	if err != nil || table.chunks == 0 {
+		return err
+	}
+	a := normalizing{table.owner.At, read(sums), factor}
+	err = d.launchOptimizer(entry, table.chunks, unsafe.Pointer(&a))
+	runtime.KeepAlive(table.owner)
+	runtime.KeepAlive([][]kernels.Tensor{x, y})
+	runtime.KeepAlive(sums.Owner)
 	return err
 }
 
@@ -107,7 +198,7 @@ func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
 		return d.callError(name, err)
 	}
 	defer parts.Free()
-	s := sumSquares{table.owner.At, table.owner.At + address(table.chunks*chunkBytes), parts.At, written(sums)}
+	s := sumSquares{table.owner.At, table.firsts(), parts.At, written(sums)}
 	if table.chunks > 0 {
 		err = d.launchOptimizer("sum_squares", table.chunks, unsafe.Pointer(&s))
 	}
@@ -178,13 +269,17 @@ type chunk struct {
 	element                element
 }
 
+// firsts is where the numbers of the first chunks are.
+func (t chunkTable) firsts() address { return t.owner.At + address(t.chunks*chunkBytes) }
+
 const (
 	chunkBytes    = int(unsafe.Sizeof(chunk{}))
 	chunkElements = 16 << 10
 )
 
 // newChunkTable describes checked lists to kernels, and copies of those in the first list, if there
-// are any. It is made once for tensors that stay where they are.
+// are any. It is made once for tensors that stay where they are. They are float32, and those of the
+// second list may be float16.
 func (d *Device) newChunkTable(name string, copies []writtenCopy, at func(kernels.Tensor) writable, lists ...[]kernels.Tensor) (chunkTable, error) {
 	var t chunkTable
 	var key []uint64 // sizes and addresses
@@ -192,14 +287,14 @@ func (d *Device) newChunkTable(name string, copies []writtenCopy, at func(kernel
 		n := lead.Elements()
 		t.chunks += (n + chunkElements - 1) / chunkElements
 		key = append(key, uint64(n))
-		for _, list := range lists {
-			if list[i].DType != kernels.F32 {
+		for k, list := range lists {
+			if isHalf := k == 1 && list[i].DType == kernels.F16; list[i].DType != kernels.F32 && !isHalf {
 				return t, kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("%s of %v", name, list[i].DType)}
 			}
 			if err := d.checkHere(name, "a tensor", list[i]); err != nil {
 				return t, err
 			}
-			key = append(key, uint64(at(list[i])))
+			key = append(key, uint64(at(list[i])), uint64(list[i].DType))
 		}
 		if copies != nil && copies[i].of != nil {
 			c := copies[i]
@@ -221,7 +316,7 @@ func (t chunkTable) contents(copies []writtenCopy, lists [][]kernels.Tensor) []b
 		for from := 0; from < n; from += chunkElements {
 			c := chunk{count: int32(min(chunkElements, n-from)), tensor: int32(i)}
 			for k, list := range lists {
-				c.data[k] = writable(read(list[i])) + writable(4*from) // newChunkTable has said that it is written
+				c.data[k] = writable(read(list[i])) + writable(list[i].DType.Size()*from) // newChunkTable has said that it is written
 			}
 			if copies != nil && copies[i].of != nil {
 				of := copies[i].of

@@ -234,6 +234,155 @@ func TestOptimizers(t *testing.T) {
 	}
 }
 
+// halves is a list in float16, on the device.
+func (p *parameterList) halves(t testing.TB, d *cuda.Device) (list []kernels.Tensor) {
+	t.Helper()
+	for _, x := range p.tensors {
+		half, err := d.Alloc(kernels.F16, x.Shape...)
+		if err == nil && x.Elements() > 0 {
+			err = d.Copy(half, x)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, half)
+	}
+	return list
+}
+
+// Momentum gives what SGD adds to weights of zero, with its squares' sums, which have the bits of
+// SumSquares. A skipped step gives zeros. SGD by gradients of float16 is SGD by their numbers.
+func TestMomentum(t *testing.T) {
+	d := device(t)
+	random := rand.New(rand.NewPCG(11, 12))
+	list := func(shift int) *parameterList {
+		return newParameterList(t, d, parameterShapes, shift, random.NormFloat64)
+	}
+	g, m, y := list(0), list(1), list(2)
+	control := make([]float64, kernels.ControlSize)
+	control[kernels.ControlSteps], control[kernels.ControlVerdict], control[kernels.ControlRate], control[kernels.ControlScale] = 3, kernels.StepMade, 0.1, 0.5
+	made := newControl(t, d, control...)
+	control[kernels.ControlVerdict] = 2
+	skipped := newControl(t, d, control...)
+	for name, c := range map[string]struct {
+		kernels.SGD
+		scale float64
+	}{
+		"plain":             {kernels.SGD{Momentum: 0.9}, 1},
+		"nesterov, cleared": {kernels.SGD{Momentum: 0.95, Nesterov: true, Update: kernels.Update{GradientScale: 0.25, ClearGradients: true, LearningRate: 7}}, 0.25},
+		"decided":           {kernels.SGD{Momentum: 0.95, Nesterov: true, Update: kernels.Update{Control: made, LearningRate: 3}}, 0.5},
+		"skipped":           {kernels.SGD{Momentum: 0.95, Update: kernels.Update{Control: skipped, ClearGradients: true}}, 0},
+	} {
+		for _, p := range []*parameterList{g, m, y} {
+			p.up(t, d)
+		}
+		sums, again := newControl(t, d, make([]float64, len(g.tensors))...), newControl(t, d, make([]float64, len(g.tensors))...)
+		if err := d.Fill(sums, math.NaN()); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(d.Momentum(c.SGD, g.tensors, m.tensors, y.tensors, sums), d.SumSquares(y.tensors, again)); err != nil {
+			t.Fatal(err)
+		}
+		o := c.SGD
+		o.Update = kernels.Update{GradientScale: c.scale}
+		m32, y32 := reference.Momentum(o, g.elements(), m.elements())
+		m64, y64 := reference.Momentum(o, wide(g.elements()), wide(m.elements()))
+		gotM, gotY, gotG := m.down(t, d), y.down(t, d), g.down(t, d)
+		if name == "skipped" {
+			if !slices.Equal(gotM, m.elements()) || slices.ContainsFunc(gotY, func(x float32) bool { return x != 0 }) {
+				t.Error("a skipped step changes momenta, or gives steps")
+			}
+		} else {
+			compare(t, name+": m", gotM, m32, m64)
+			compare(t, name+": y", gotY, y32, y64)
+		}
+		wantG := g.elements()
+		if c.ClearGradients {
+			clear(wantG)
+		}
+		if !slices.Equal(gotG, wantG) {
+			t.Errorf("%s: the gradients are not what they need to be", name)
+		}
+		got, want := make([]float64, len(g.tensors)), make([]float64, len(g.tensors))
+		if err := errors.Join(d.Copy(kernels.Of(got, len(got)), sums), d.Copy(kernels.Of(want, len(want)), again)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the sums are %v, of SumSquares %v", name, got, want)
+		}
+	}
+}
+
+// Normalize gives tensors one norm in float32 and float16, and leaves zeros what they are.
+func TestNormalize(t *testing.T) {
+	d := device(t)
+	random := rand.New(rand.NewPCG(13, 14))
+	x, y := newParameterList(t, d, parameterShapes, 0, random.NormFloat64), newParameterList(t, d, parameterShapes, 1, random.NormFloat64)
+	for i := range x.tensors[1].Elements() {
+		x.host[x.offsets[1]+i] = 0
+	}
+	for i := range x.tensors[2].Elements() {
+		x.host[x.offsets[2]+i] *= 1e-30 // its squares are no float32
+	}
+	x.up(t, d)
+	sums := newControl(t, d, make([]float64, len(x.tensors))...)
+	if err := errors.Join(d.SumSquares(x.tensors, sums), d.Normalize(x.tensors, sums, -0.75, y.tensors)); err != nil {
+		t.Fatal(err)
+	}
+	var want []float64
+	var plain []float32
+	for i, tensor := range x.tensors {
+		list := x.host[x.offsets[i]:][:tensor.Elements()]
+		want, plain = append(want, reference.Normalize(wide(list), -0.75)...), append(plain, reference.Normalize(list, -0.75)...)
+	}
+	compare(t, "float32", y.down(t, d), plain, want)
+	half := y.halves(t, d)
+	for _, h := range half {
+		if h.Elements() > 0 {
+			if err := d.Fill(h, math.NaN()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := d.Normalize(x.tensors, sums, -0.75, half); err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for i, h := range half {
+		if h.Elements() == 0 {
+			continue
+		}
+		for k, got := range download(t, d, h) {
+			if want := roundedTo(kernels.F16, float64(float32(want[at]))); math.Abs(got-want) > 1e-3*math.Abs(want) {
+				t.Fatalf("float16: number %d of tensor %d is %v instead of %v", k, i, got, want)
+			}
+			at++
+		}
+	}
+}
+
+// Weights move by gradients of float16 as by the same numbers in float32.
+func TestSGDByHalves(t *testing.T) {
+	d := device(t)
+	random := rand.New(rand.NewPCG(15, 16))
+	w, g := newParameterList(t, d, parameterShapes, 0, random.NormFloat64), newParameterList(t, d, parameterShapes, 1, func() float64 {
+		return roundedTo(kernels.F16, random.NormFloat64())
+	})
+	for _, o := range []kernels.SGD{{Update: kernels.Update{LearningRate: 0.3}}, {Update: kernels.Update{LearningRate: 0.1, WeightDecay: 0.2, GradientScale: 0.5}, Decoupled: true}} {
+		var got [2][]float32
+		for i, gradients := range [][]kernels.Tensor{g.tensors, g.halves(t, d)} {
+			w.up(t, d)
+			if err := d.SGD(o, w.tensors, gradients, nil); err != nil {
+				t.Fatal(err)
+			}
+			got[i] = w.down(t, d)
+		}
+		if !slices.Equal(got[0], got[1]) || slices.Equal(got[0], w.elements()) {
+			t.Errorf("%+v: gradients of float16 and float32 give other weights, or change none", o)
+		}
+	}
+}
+
 // Sums are right and the same bits wherever the tensors lie, and tell tensors with an element that
 // is not finite.
 func TestSumSquares(t *testing.T) {

@@ -50,6 +50,25 @@ func SGD[T kernels.Float](o kernels.SGD, w, g, m []T) (newW, newM []T) {
 	return newW, newM
 }
 
+// Momentum returns the momenta after a step, and what SGD adds to weights at a rate of 1.
+func Momentum[T kernels.Float](o kernels.SGD, g, m []T) (newM, y []T) {
+	o.LearningRate, o.WeightDecay = 1, 0
+	y, newM = SGD(o, make([]T, len(g)), g, m)
+	return newM, y
+}
+
+// Normalize returns x times a factor over its norm.
+func Normalize[T kernels.Float](x []T, factor float64) []T {
+	y := make([]T, len(x))
+	norm := math.Sqrt(SumSquares(x))
+	for i, v := range x {
+		if norm > 0 {
+			y[i] = T(float64(v) * factor / norm)
+		}
+	}
+	return y
+}
+
 // Lion returns the weights and their momentum after a step.
 func Lion[T kernels.Float](o kernels.Lion, w, g, m []T) (newW, newM []T) {
 	newW, newM = make([]T, len(w)), make([]T, len(w))

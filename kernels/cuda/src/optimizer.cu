@@ -39,6 +39,29 @@ struct Update {
 
 struct Four { float x[4]; };
 
+__device__ __forceinline__ Four load(const __half* at, int n, bool aligned) {
+  Four f = {};
+  if (aligned && n == 4) {
+    const uint2 v = *(const uint2*)at;
+    const float2 low = __half22float2(*(const __half2*)&v.x), high = __half22float2(*(const __half2*)&v.y);
+    f.x[0] = low.x, f.x[1] = low.y, f.x[2] = high.x, f.x[3] = high.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) if (i < n) f.x[i] = __half2float(at[i]);
+  }
+  return f;
+}
+
+__device__ __forceinline__ void store(__half* at, const Four& f, int n, bool aligned) {
+  if (aligned && n == 4) {
+    const __half2 low = __floats2half2_rn(f.x[0], f.x[1]), high = __floats2half2_rn(f.x[2], f.x[3]);
+    *(uint2*)at = make_uint2(*(const uint32_t*)&low, *(const uint32_t*)&high);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) if (i < n) at[i] = __float2half_rn(f.x[i]);
+  }
+}
+
 __device__ __forceinline__ Four load(const float* at, int n, bool aligned) {
   Four f = {};
   if (aligned && n == 4) {
@@ -174,7 +197,8 @@ struct Sum {
   __device__ __forceinline__ void apply(float& w, float g, float&, float&) const { w += g; }
 };
 
-template <class Rule> __device__ __forceinline__ void update(const Update& u) {
+// Gradient is float, or __half of gradients that are not to be cleared.
+template <class Rule, class Gradient = float> __device__ __forceinline__ void update(const Update& u) {
   __shared__ Rule shared;
   __shared__ bool made;
   const Chunk c = u.chunks[blockIdx.x];
@@ -196,7 +220,7 @@ template <class Rule> __device__ __forceinline__ void update(const Update& u) {
   for (int at = 4 * threadIdx.x; at < c.count; at += 4 * Threads) {
     const int n = min(4, c.count - at);
     Four w = load(c.data[0] + at, n, aligned), m = {}, v = {};
-    const Four g = load(c.data[1] + at, n, aligned);
+    const Four g = load((const Gradient*)c.data[1] + at, n, aligned);
     if (Rule::states > 0) m = load(c.data[2] + at, n, aligned);
     if (Rule::states > 1) v = load(c.data[3] + at, n, aligned);
 #pragma unroll
@@ -211,6 +235,7 @@ template <class Rule> __device__ __forceinline__ void update(const Update& u) {
 
 extern "C" __global__ void __launch_bounds__(Threads) adamw(const __grid_constant__ Update u) { update<AdamW>(u); }
 extern "C" __global__ void __launch_bounds__(Threads) sgd(const __grid_constant__ Update u) { update<Plain>(u); }
+extern "C" __global__ void __launch_bounds__(Threads) sgd_f16(const __grid_constant__ Update u) { update<Plain, __half>(u); }
 extern "C" __global__ void __launch_bounds__(Threads) sgd_momentum(const __grid_constant__ Update u) { update<Momentum>(u); }
 extern "C" __global__ void __launch_bounds__(Threads) lion(const __grid_constant__ Update u) { update<Lion>(u); }
 extern "C" __global__ void __launch_bounds__(Threads) accumulate(const __grid_constant__ Update u) { update<Sum>(u); }
@@ -257,6 +282,79 @@ extern "C" __global__ void __launch_bounds__(Threads) sum_parts(const __grid_con
   sum = sumOfBlock(sum);
   if (threadIdx.x == 0) s.sums[blockIdx.x] = sum;
 }
+
+// MomentumStep is the host's momentumStep in optimizer.go. Of a chunk, data are y, g and m.
+struct MomentumStep {
+  Update u;
+  double* parts;  // a sum of squares of y for each chunk, or null
+};
+
+// momentum computes m ← μ·m + γ·g and y = −m, or −(γ·g + μ·m) if it is Nesterov's. Squares are added
+// in the order of sum_squares.
+extern "C" __global__ void __launch_bounds__(Threads) momentum(const __grid_constant__ MomentumStep a) {
+  __shared__ float scale;
+  __shared__ bool made;
+  const Chunk c = a.u.chunks[blockIdx.x];
+  if (threadIdx.x == 0) {
+    const Step s = decided(a.u);
+    made = s.made, scale = (float)s.scale;
+  }
+  __syncthreads();
+  bool aligned = true;
+#pragma unroll
+  for (int i = 0; i < 3; i++) aligned = aligned && (uintptr_t)c.data[i] % 16 == 0;
+  const float by = scale, momentum = (float)a.u.beta1;
+  double sum = 0;
+#pragma unroll 2
+  for (int at = 4 * threadIdx.x; at < c.count; at += 4 * Threads) {
+    const int n = min(4, c.count - at);
+    Four y = {};
+    if (made) {
+      const Four g = load(c.data[1] + at, n, aligned);
+      Four m = load(c.data[2] + at, n, aligned);
+      double squares = 0;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float gradient = by * g.x[i];
+        m.x[i] = momentum * m.x[i] + gradient;
+        y.x[i] = a.u.nesterov ? -(gradient + momentum * m.x[i]) : -m.x[i];
+        squares += (double)y.x[i] * y.x[i];
+      }
+      sum += squares;
+      store(c.data[2] + at, m, n, aligned);
+    }
+    store(c.data[0] + at, y, n, aligned);
+    if (a.u.clear) store(c.data[1] + at, Four{}, n, aligned);
+  }
+  if (!a.parts) return;
+  sum = sumOfBlock(sum);
+  if (threadIdx.x == 0) a.parts[blockIdx.x] = sum;
+}
+
+// Normalizing is the host's normalizing in optimizer.go. Of a chunk, data are x and y.
+struct Normalizing {
+  const Chunk* chunks;
+  const double* sums;
+  double factor;
+};
+
+// normalize computes y = x·factor/√sum, and zeros where the sum is zero.
+template <class To> __device__ __forceinline__ void normalized(const Normalizing& a) {
+  const Chunk c = a.chunks[blockIdx.x];
+  const double sum = a.sums[c.tensor], by = sum > 0 ? a.factor / sqrt(sum) : 0;
+  const bool aligned = (uintptr_t)c.data[0] % 16 == 0 && (uintptr_t)c.data[1] % 16 == 0;
+#pragma unroll 4
+  for (int at = 4 * threadIdx.x; at < c.count; at += 4 * Threads) {
+    const int n = min(4, c.count - at);
+    Four x = load(c.data[0] + at, n, aligned);
+#pragma unroll
+    for (int i = 0; i < 4; i++) x.x[i] = (float)(x.x[i] * by);
+    store((To*)c.data[1] + at, x, n, aligned);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(Threads) normalize(const __grid_constant__ Normalizing a) { normalized<float>(a); }
+extern "C" __global__ void __launch_bounds__(Threads) normalize_f16(const __grid_constant__ Normalizing a) { normalized<__half>(a); }
 
 // Plan is the host's plan in optimizer.go.
 struct Plan {
