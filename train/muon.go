@@ -107,21 +107,28 @@ func (m Muon) updateTogether(u Update, decided kernels.Update, lists [][]int) er
 	if err != nil {
 		return err
 	}
-	if err := u.Backend.Fill(y.all, 0); err != nil {
+	squares, err := u.squaresOf(len(all))
+	if err != nil {
 		return err
 	}
-	if err := m.move(u, all, y.matrices()); err != nil {
+	if err := m.move(u, all, y.matrices(), squares); err != nil {
 		return err
 	}
-	if err := m.orthogonal(u, y); err != nil {
+	directions, err := m.orthogonal(u, y, squares)
+	if err != nil {
 		return err
 	}
 	for k, list := range lists {
-		if err := m.step(u, decided, list, matricesOf(y.list[k]), shapes[k][1:]); err != nil {
+		if err := m.step(u, decided, list, matricesOf(directions.list[k]), shapes[k][1:]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// squaresOf is scratch memory for the sums of the squares of so many matrices.
+func (u Update) squaresOf(matrices int) (kernels.Tensor, error) {
+	return u.Scratch(scratchMatrix+8, kernels.F64, matrices)
 }
 
 // stacks are matrices of some shapes in one piece of memory: a stack of each shape, (matrices,
@@ -186,97 +193,60 @@ func (m Muon) step(u Update, decided kernels.Update, list []int, directions []ke
 	return u.Backend.SGD(step, chosen(u.Weights, list), directions, nil)
 }
 
-// move takes the gradients of matrices, or of parts of them, into their momenta, and gives in y,
-// which is zero, where those point. It stays zero in a step that is to be skipped.
-func (m Muon) move(u Update, list []int, y []kernels.Tensor) error {
-	// A step from zero leaves what a step adds, and keeps the momentum as the device decides. Its
-	// size does not matter: the direction is divided by it.
-	moved := kernels.SGD{Update: u.Update, Momentum: or(m.Momentum, 0.95), Nesterov: !m.Plain}
-	moved.LearningRate, moved.WeightDecay = 1<<14, 0 // beside the epsilon below, any rate is then large
-	return u.Backend.SGD(moved, y, chosen(u.Gradients, list), chosen(u.State[0], list))
+// move takes the gradients of matrices, or of parts of them, into their momenta, and gives in y
+// where a step goes, and the sums of its squares, unless these are left out: zeros in a step that
+// is to be skipped.
+func (m Muon) move(u Update, list []int, y []kernels.Tensor, squares kernels.Tensor) error {
+	o := kernels.SGD{Update: u.Update, Momentum: or(m.Momentum, 0.95), Nesterov: !m.Plain}
+	return u.Backend.Momentum(o, chosen(u.Gradients, list), chosen(u.State[0], list), y, squares)
 }
 
-// orthogonal puts into matrices of one smaller side the nearest ones to their negatives whose rows
-// or columns are orthogonal, over schulzUnit.
-func (m Muon) orthogonal(u Update, y stacks) error {
-	dtype, shapes, count := y.all.DType, make([][]int, len(y.list)), 0
+// productType is what matrices of a type are multiplied in, and so that of directions: as fast as a
+// device has it. Their numbers are small.
+func (u Update) productType(dtype kernels.DType) kernels.DType {
+	if _, ok := u.Backend.(kernels.Rounder); ok && dtype == kernels.F32 {
+		return kernels.F16
+	}
+	return dtype
+}
+
+// orthogonal gives the nearest matrices to the negatives of some of one smaller side whose rows or
+// columns are orthogonal, over schulzUnit. It is told the sums of their squares, and may write over
+// them.
+func (m Muon) orthogonal(u Update, y stacks, squares kernels.Tensor) (x stacks, err error) {
+	dtype, shapes, count := u.productType(y.all.DType), make([][]int, len(y.list)), 0
 	for k, stack := range y.list {
 		shapes[k] = stack.Shape
 		count += stack.Shape[0]
 	}
-	if _, ok := u.Backend.(kernels.Rounder); ok && dtype == kernels.F32 {
-		dtype = kernels.F16 // for products as fast as a device has them: numbers are small here
+	if x, err = u.stacks(scratchMatrix+1, dtype, shapes); err != nil {
+		return x, err
 	}
-	x, err := u.stacks(scratchMatrix+1, dtype, shapes)
-	if err != nil {
-		return err
-	}
-	next, err := u.stacks(scratchMatrix+2, dtype, shapes)
-	if err != nil {
-		return err
-	}
-	small := min(shapes[0][1], shapes[0][2])
-	var squares [5]kernels.Tensor
-	for k := range squares {
-		if squares[k], err = u.Scratch(scratchMatrix+3+k, dtype, count, small, small); err != nil {
-			return err
+	next := y
+	if dtype != y.all.DType {
+		if next, err = u.stacks(scratchMatrix+2, dtype, shapes); err != nil {
+			return x, err
 		}
 	}
-	if err := minusUnits(u, y, x); err != nil {
-		return err
+	small := min(shapes[0][1], shapes[0][2])
+	var square [5]kernels.Tensor
+	for k := range square {
+		if square[k], err = u.Scratch(scratchMatrix+3+k, dtype, count, small, small); err != nil {
+			return x, err
+		}
+	}
+	if err := u.Backend.Normalize(y.matrices(), squares, -1/schulzUnit, x.matrices()); err != nil {
+		return x, err
 	}
 	const most = 3 // of more polynomials at once, float16 has too few digits
 	for left := cmp.Or(m.Iterations, 5); left > 0; x, next = next, x {
 		n := min(most, left)
-		if left -= n; left == 0 {
-			next = y
-		}
-		if err := newtonSchulz(u.Backend, x.list, next.list, squares, n); err != nil {
-			return err
+		left -= n
+		if err := newtonSchulz(u.Backend, x.list, next.list, square, n); err != nil {
+			return x, err
 		}
 	}
-	return nil
-}
-
-// minusUnits is x = −y/(|y|·schulzUnit) of each matrix, and zero where y is. It may change y.
-func minusUnits(u Update, y, x stacks) error {
-	matrices := y.matrices()
-	squares, err := u.Scratch(scratchMatrix+8, kernels.F64, len(matrices))
-	if err != nil {
-		return err
-	}
-	norms, err := u.Scratch(scratchMatrix+9, y.all.DType, len(matrices))
-	if err != nil {
-		return err
-	}
-	err = firstError(
-		u.Backend.SumSquares(matrices, squares),
-		u.Backend.Copy(norms, squares),
-		u.Backend.AddScalar(1e-30, norms, norms),
-		u.Backend.Apply(kernels.Sqrt, norms, norms),
-		u.Backend.MulScalar(-schulzUnit, norms, norms),
-	)
-	quotients := y
-	if x.all.DType == y.all.DType {
-		quotients = x
-	}
-	first := 0
-	for k, stack := range y.list {
-		count, columns := stack.Shape[0], stack.Shape[2]
-		rows, e := u.Scratch(scratchMatrix+10, y.all.DType, count, columns) // so that whole rows are divided at once
-		if err = cmp.Or(err, e); err != nil {
-			return err
-		}
-		norm, row := norms.Slice(0, first, first+count), rows
-		norm.Shape, norm.Strides = rows.Shape, []int{1, 0}
-		row.Shape, row.Strides = stack.Shape, []int{columns, 0, 1}
-		err = firstError(u.Backend.Copy(rows, norm), u.Backend.Div(stack, row, quotients.list[k]))
-		first += count
-	}
-	if err != nil || x.all.DType == y.all.DType {
-		return err
-	}
-	return u.Backend.Copy(x.all, y.all)
+	return x, nil
 }
 
 // newtonSchulz makes the singular values of matrices y nearer to 1 than those of x, by a polynomial
@@ -290,60 +260,60 @@ func minusUnits(u Update, y, x stacks) error {
 //
 //	P = (A + b/2)² + a − b²/4
 //
-// which is one product, and two sums with a diagonal.
+// which is one product, and two sums with a diagonal that products leave with. All products but
+// that with x are symmetric.
 func newtonSchulz(backend kernels.Backend, x, y []kernels.Tensor, square [5]kernels.Tensor, n int) (err error) {
-	product := func(left, right, into kernels.Tensor) {
+	product := func(left, right kernels.Tensor, epilogue kernels.Epilogue, into kernels.Tensor) {
 		if err == nil {
-			err = backend.MatMul(&kernels.MatMul{A: left, B: right}, kernels.MatMulOutputs{C: into})
+			err = backend.MatMul(&kernels.MatMul{A: left, B: right, Epilogue: epilogue}, kernels.MatMulOutputs{C: into})
 		}
 	}
-	addToDiagonal := func(t kernels.Tensor, number float64) {
-		side := t.Shape[1]
-		t.Shape, t.Strides = []int{t.Shape[0], side, 1}, []int{side * side, side + 1, 1}
-		if err == nil {
-			err = backend.AddScalar(number, t, t)
-		}
+	// squares multiplies polynomials of A, and adds to the diagonal. The product is symmetric too.
+	squares := func(left, right kernels.Tensor, diagonal float64, into kernels.Tensor) {
+		product(left, right.Permute(0, 2, 1), kernels.Symmetric{Diagonal: diagonal}, into)
 	}
-	// each calls do with each stack, its transposes, and its part of square matrices.
-	each := func(square kernels.Tensor, do func(k int, x, turned, square kernels.Tensor, wide bool)) {
+	// each calls do with each stack, its transposes, and the place of its square matrices.
+	each := func(do func(k int, x, turned kernels.Tensor, at int, wide bool)) {
 		at := 0
 		for k, x := range x {
-			do(k, x, x.Permute(0, 2, 1), square.Slice(0, at, at+x.Shape[0]), x.Shape[1] <= x.Shape[2])
+			do(k, x, x.Permute(0, 2, 1), at, x.Shape[1] <= x.Shape[2])
 			at += x.Shape[0]
 		}
 	}
-	a, beside, p, all, next := square[0], square[1], square[2], square[3], square[4]
-	each(a, func(_ int, x, turned, a kernels.Tensor, wide bool) {
-		if wide {
-			product(x, turned, a)
-		} else {
-			product(turned, x, a)
+	a, shifted, p, all, next := square[0], square[1], square[2], square[3], square[4]
+	// shift gives A in the one of n polynomials that is before others, and the base of its square.
+	shift := func(k int, a kernels.Tensor) kernels.Symmetric {
+		if k == n-1 {
+			return kernels.Symmetric{Diagonal: schulzHalf}
 		}
+		return kernels.Symmetric{Diagonal: schulzHalf, Pre: a}
+	}
+	each(func(_ int, x, turned kernels.Tensor, at int, wide bool) {
+		end := at + x.Shape[0]
+		if !wide {
+			x, turned = turned, x
+		}
+		product(x, turned, shift(0, a.Slice(0, at, end)), shifted.Slice(0, at, end))
 	})
 	for k := range n {
-		goesOn, shifted := k < n-1, a
-		if goesOn && err == nil {
-			shifted, err = beside, backend.Copy(beside, a)
-		}
-		addToDiagonal(shifted, schulzHalf)
-		product(shifted, shifted, p)
-		addToDiagonal(p, schulzA-schulzHalf*schulzHalf)
-		if goesOn {
-			product(p, a, beside)
-			product(beside, p, a)
+		squares(shifted, shifted, schulzA-schulzHalf*schulzHalf, p)
+		if k < n-1 {
+			squares(p, a, 0, next)
+			product(next, p.Permute(0, 2, 1), shift(k+1, a), shifted)
 		}
 		if k == 0 {
 			p, all = all, p
 			continue
 		}
-		product(p, all, next)
+		squares(p, all, 0, next)
 		all, next = next, all
 	}
-	each(all, func(k int, x, _, all kernels.Tensor, wide bool) {
+	each(func(k int, x, _ kernels.Tensor, at int, wide bool) {
+		all := all.Slice(0, at, at+x.Shape[0])
 		if wide {
-			product(all, x, y[k])
+			product(all, x, nil, y[k])
 		} else {
-			product(x, all, y[k])
+			product(x, all, nil, y[k])
 		}
 	})
 	return err

@@ -51,7 +51,7 @@ func (m Muon) updateOfRanks(u Update, decided kernels.Update, lists [][]int) err
 		return err
 	}
 	parts := held.matrices()
-	if err := firstError(u.Backend.Fill(held.all, 0), m.move(u, all, parts)); err != nil {
+	if err := m.move(u, all, parts, kernels.Tensor{}); err != nil {
 		return err
 	}
 	var shapes [][]int // of the stacks of this rank
@@ -70,12 +70,16 @@ func (m Muon) updateOfRanks(u Update, decided kernels.Update, lists [][]int) err
 	if err := u.shared.trade(u.Backend, parts, matrices, true); err != nil {
 		return err
 	}
-	if len(matrices) > 0 {
-		if err := m.orthogonal(u, wholes); err != nil {
-			return err
-		}
+	directions, err := m.orthogonalOf(u, wholes)
+	if err != nil {
+		return err
 	}
-	if err := u.shared.trade(u.Backend, parts, matrices, false); err != nil {
+	given, err := u.stacks(scratchParts+1, u.productType(dtype), partShapes)
+	if err != nil {
+		return err
+	}
+	parts = given.matrices()
+	if err := u.shared.trade(u.Backend, parts, directions, false); err != nil {
 		return err
 	}
 	first = 0
@@ -86,6 +90,23 @@ func (m Muon) updateOfRanks(u Update, decided kernels.Update, lists [][]int) err
 		first += len(list)
 	}
 	return nil
+}
+
+// orthogonalOf is orthogonal of matrices that were moved elsewhere, if there are any.
+func (m Muon) orthogonalOf(u Update, y stacks) ([]kernels.Tensor, error) {
+	matrices := y.matrices()
+	if len(matrices) == 0 {
+		return nil, nil
+	}
+	squares, err := u.squaresOf(len(matrices))
+	if err != nil {
+		return nil, err
+	}
+	if err := u.Backend.SumSquares(matrices, squares); err != nil {
+		return nil, err
+	}
+	directions, err := m.orthogonal(u, y, squares)
+	return directions.matrices(), err
 }
 
 // turns is how many numbers from one to another, which is not among them, are a rank's turns.

@@ -97,8 +97,8 @@ func (u Update) unscaled() (kernels.Update, error) {
 const (
 	scratchControl = iota
 	scratchAverage
-	scratchMatrix // and ten behind it
-	scratchParts  = scratchMatrix + 11
+	scratchMatrix                     // and eight behind it
+	scratchParts  = scratchMatrix + 9 // and one behind it
 )
 
 // withDecay is what a kernel needs to know, with the optimiser's weight decay.
