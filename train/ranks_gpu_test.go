@@ -47,6 +47,7 @@ type rankTraining struct {
 	Shard        bool
 	Weights      bool          // are shared out
 	Sequences    bool          // are shared, by a group that has a network of its own
+	Muon         bool          // trains the blocks' matrices
 	Mesh         [2]int        // how many ranks share sequences, and how many a copy of what is sharded; 0 for 1 and all
 	Packed       bool          // sequences lie end to end
 	Drops        bool          // with dropout everywhere, and slopes in attention
@@ -109,6 +110,10 @@ func TestRank(t *testing.T) {
 	}
 	if c.BFloat16 {
 		what.compute = ops.BFloat16
+	}
+	if c.Muon { // of matrices large enough for symmetric products
+		what.model.Layers, what.model.Dim = 2, 512
+		what = byMuon(what)
 	}
 	if c.Drops {
 		what.model.Dropout, what.model.Attention.ALiBi = 0.1, []float64{0.25, 0.0625, 0.015625, 0.00390625}
@@ -232,6 +237,10 @@ func TestRanksOnDevices(t *testing.T) {
 		"two batches":                {Steps: 20, Accumulation: 2},
 		"state, two batches":         {Steps: 20, Accumulation: 2, Shard: true},
 		"state":                      {Steps: 20, Shard: true},
+		"state, Muon":                {Steps: 20, Shard: true, Muon: true},
+		"state, Muon, two batches":   {Steps: 20, Shard: true, Muon: true, Accumulation: 2},
+		"state, Muon, bfloat16":      {Steps: 20, Shard: true, Muon: true, BFloat16: true},
+		"Muon":                       {Steps: 20, Muon: true},
 		"weights":                    {Steps: 20, Weights: true},
 		"weights, bfloat16":          {Steps: 20, Weights: true, BFloat16: true},
 		"weights, two batches":       {Steps: 20, Weights: true, Accumulation: 2},
@@ -246,7 +255,7 @@ func TestRanksOnDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			alone := rankTraining{
-				Steps: c.Steps, BFloat16: c.BFloat16, Packed: c.Packed, Drops: c.Drops, Accumulation: 2 * max(1, c.Accumulation),
+				Steps: c.Steps, BFloat16: c.BFloat16, Packed: c.Packed, Drops: c.Drops, Muon: c.Muon, Accumulation: 2 * max(1, c.Accumulation),
 			}
 			if c.Sequences { // each step is a batch of both
 				alone.Accumulation = 1
@@ -263,6 +272,9 @@ func TestRanksOnDevices(t *testing.T) {
 			}
 			if two[0].Weights != two[1].Weights || !two[0].Recorded || !two[1].Recorded {
 				t.Errorf("the ranks have weights %x and %x, and were recorded %v and %v", two[0].Weights, two[1].Weights, two[0].Recorded, two[1].Recorded)
+			}
+			if c.Muon && c.BFloat16 && two[0].Weights != one[0].Weights {
+				t.Errorf("the ranks have weights %x, one GPU %x", two[0].Weights, one[0].Weights)
 			}
 			bound := 1e-4
 			if c.Sequences && c.BFloat16 { // what is computed in parts is rounded in parts
