@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -203,30 +202,8 @@ func (s *Scope) Fail(err error) Tensor {
 func (m *making) fail(err error) {
 	if m.err == nil {
 		m.err = err
-		if at := modelLine(); at != "" {
+		if at := guard.Line("nn", "nn/pretrained", "train"); at != "" { // of the model
 			m.err = fmt.Errorf("%s: %w", at, err)
-		}
-	}
-}
-
-// modelLine is the innermost line that is running outside of the packages that make models for
-// others, and of Go's runtime, which runs while something panics.
-func modelLine() string {
-	callers := make([]uintptr, 64)
-	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
-	for {
-		frame, more := frames.Next()
-		name, ours := strings.CutPrefix(frame.Function, "github.com/stheno-ml/stheno/")
-		ours = ours && !strings.HasSuffix(frame.File, "_test.go") && slices.ContainsFunc([]string{"nn.", "nn/pretrained.", "train."},
-			func(of string) bool { return strings.HasPrefix(name, of) })
-		ours = ours || strings.HasPrefix(frame.Function, "runtime.")
-		switch {
-		case frame.File == "":
-			return ""
-		case !ours:
-			return fmt.Sprintf("%s:%d", filepath.Base(frame.File), frame.Line)
-		case !more:
-			return ""
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (l *Loop) beside() (bytes int, err error) {
 		if batches == nil {
 			continue
 		}
-		b, err := batches.Batch(0)
+		b, err := batchOf(batches, 0)
 		if err != nil {
 			return 0, fmt.Errorf("evaluations: batch 0: %w", err)
 		}

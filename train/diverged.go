@@ -27,7 +27,7 @@ func (l *Loop) diverged() error {
 // notFinite says where this rank's batch of the last step holds what is not finite.
 func (l *Loop) notFinite() string {
 	n := l.stepper.batch(l.done-1+l.course.LeftOut, 0)
-	b, err := l.c.Data.Batch(n)
+	b, err := batchOf(l.c.Data, n)
 	if err != nil {
 		return "" // it was read before, and what is told is another error
 	}

@@ -215,7 +215,7 @@ func (l *Loop) build() (err error) {
 // first builds the graph of the first of some batches, so that what is wrong with it is known
 // before the first step.
 func (l *Loop) first(name string, batches data.Batches, training bool) (*graph, error) {
-	b, err := batches.Batch(0)
+	b, err := batchOf(batches, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: batch 0: %w", name, err)
 	}
@@ -416,7 +416,7 @@ func (l *Loop) start() error {
 	}
 	l.audience.started = true
 	n := l.stepper.batch(l.done+l.course.LeftOut, 0)
-	b, err := l.c.Data.Batch(n)
+	b, err := batchOf(l.c.Data, n)
 	if err != nil {
 		return fmt.Errorf("step %d: batch %d: %w", l.done, n, err)
 	}

@@ -94,6 +94,14 @@ func TestMistakesOfModels(t *testing.T) {
 			"steps is 10, it needs to be more than the warm-up's 100"},
 		{func(c *train.LoopConfig) { c.Optimizer = train.AdamW{Beta1: 1.5} }, false, "AdamW: beta1 is 1.5, it needs to be in [0, 1)"},
 		{func(c *train.LoopConfig) { c.Optimizer = nil }, false, "optimizer is nil, it needs to be one, such as AdamW{}"},
+		{batches(func(int) (data.Batch, error) { panic("no file") }), false, "data: batch 0: mistakes_run_test.go:"},
+		{batches(func(n int) (data.Batch, error) { return []data.Batch{batch}[n], nil }), false,
+			"the code of the batches panics: runtime error: index out of range [1] with length 1"},
+		{batches(func(n int) (data.Batch, error) {
+			var none data.Batch
+			none["x"] = batch["x"]
+			return none, nil
+		}), false, "the code of the batches panics: assignment to entry in nil map"},
 		{func(c *train.LoopConfig) { c.Data = data.Func(nil) }, false, "the function is nil, it needs to be one that makes batches"},
 		{batches(func(int) (data.Batch, error) {
 			return data.Batch{"x": batch["x"], "labels": data.Ints([]int{0, 1}, 4)}, nil

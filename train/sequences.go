@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
@@ -34,7 +35,7 @@ func (s sharedBatches) Batch(n int) (data.Batch, error) {
 // weighed returns also how much the rank's loss counts, which is 1 in the mean over the ranks: as
 // much as it has of the targets that count.
 func (s sharedBatches) weighed(n int) (own data.Batch, weight float64, err error) {
-	whole, err := s.whole.Batch(n / s.ranks.Size())
+	whole, err := batchOf(s.whole, n/s.ranks.Size())
 	if err != nil {
 		return nil, 1, err
 	}
@@ -57,8 +58,15 @@ func weighed(batches data.Batches, n int) (data.Batch, float64, error) {
 	if shared, ok := batches.(sharedBatches); ok {
 		return shared.weighed(n)
 	}
-	b, err := batches.Batch(n)
+	b, err := batchOf(batches, n)
 	return b, 1, err
+}
+
+// batchOf is a batch of batches that a program may have written. A panic in them is an error, with
+// its line.
+func batchOf(batches data.Batches, n int) (b data.Batch, err error) {
+	defer guard.CatchLine(&err, "the code of the batches")
+	return batches.Batch(n)
 }
 
 // teaching counts the targets of a batch that count, as far as its arrays tell.

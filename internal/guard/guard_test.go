@@ -22,3 +22,17 @@ func TestCall(t *testing.T) {
 		t.Errorf("the error is %v, want the reason and where it panicked", err)
 	}
 }
+
+func TestCatchLine(t *testing.T) {
+	work := func(none []int) (err error) {
+		defer guard.CatchLine(&err, "work")
+		none[3] = 1
+		return nil
+	}
+	if err := work(make([]int, 4)); err != nil {
+		t.Error(err)
+	}
+	if err := work(nil); err == nil || err.Error() != "guard_test.go:29: work panics: runtime error: index out of range [3] with length 0" {
+		t.Errorf("the error is %v, want where it panicked and the reason", err)
+	}
+}

@@ -426,7 +426,7 @@ func TestPrefetchOfAPanic(t *testing.T) {
 	defer p.Close()
 	for n := range 5 {
 		_, err := p.Batch(n)
-		if (err != nil) != (n == 2) || err != nil && !strings.HasPrefix(err.Error(), "Prefetcher: batch 2: it panicked: a fault\n") {
+		if (err != nil) != (n == 2) || err != nil && !strings.HasSuffix(err.Error(), ": Prefetcher: batch 2: it panics: a fault") {
 			t.Errorf("batch %d: %v", n, err)
 		}
 	}

@@ -123,7 +123,7 @@ func (p *Prefetcher) run() {
 
 // make makes a batch. A panic is its error, for nobody could recover from one on this goroutine.
 func (p *Prefetcher) make(n int) (b Batch, err error) {
-	defer guard.Catch(&err, fmt.Sprintf("Prefetcher: batch %d: it", n))
+	defer guard.CatchLine(&err, fmt.Sprintf("Prefetcher: batch %d: it", n))
 	return p.source.Batch(n)
 }
 
