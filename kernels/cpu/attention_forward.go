@@ -361,8 +361,8 @@ func (f *forward[T]) hasSink(h int) bool {
 	return f.sinks != nil && !math.IsInf(float64(f.sinks[h]), -1)
 }
 
-// sink is the sink of a head as scores are, without the factor that is left. One of +∞ leaves no row
-// a number: it is ∞ − ∞, as among scores.
+// sink is the sink of a head as scores are, without the factor that is left. One of +∞ leaves no
+// row a number: it is ∞ − ∞, as among scores.
 func (f *forward[T]) sink(h int) T {
 	if math.IsInf(float64(f.sinks[h]), 1) {
 		return T(math.NaN())
