@@ -25,9 +25,8 @@ type embeddingArguments struct {
 
 // embeddingBackward is EmbeddingBackward there.
 type embeddingBackward struct {
-	arguments      embeddingArguments
-	frequentBlocks int32
-	parts          int32 // of a row, each of which a warp adds up
+	arguments                         embeddingArguments
+	list, order, starts, rows, counts address
 }
 
 // embeddingModule is the module for the types of the table, or its gradient, and of the rows that
@@ -82,10 +81,11 @@ func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error 
 	return err
 }
 
-// EmbeddingBackward adds up the gradients of each of the table's rows. A first kernel notes for
-// each row the positions that look it up, up to a number; a second adds them for a row a warp, in
-// ascending order, and for the rows with more positions goes through all ids. Nothing is sorted,
-// and nothing depends on which position was noted first.
+// EmbeddingBackward adds up the gradients of each of the table's rows, in ascending order of the
+// positions that look it up. A first kernel notes for each row these positions, up to a number. A
+// second adds them for a row a warp, and lists all positions of the rows that have more. A third
+// adds these for a part of a row a block, and clears the rows that nothing looks up. Nothing depends
+// on which position was noted first.
 func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tensor) error {
 	const kernel = "embedding backward"
 	if err := d.checked(kernel, e.CheckBackward(dy, dTable), dy.DType); err != nil {
@@ -98,38 +98,46 @@ func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tens
 	if err != nil {
 		return err
 	}
-	const mostPlaces, perBlock = 32, 32
+	const mostPlaces, counters, warps, blocksAtOnce = 32, 4, 16, 2
 	g.from, g.to = read(dy), written(dTable)
-	vocabulary := int(g.vocabulary)
-	frequent := 1 + int(g.lines.count)/mostPlaces
-	counts, err := d.scratch(4 * (vocabulary + frequent))
+	positions, vocabulary := int(g.lines.count), int(g.vocabulary)
+	frequent := positions / mostPlaces // at most
+	zeroed := vocabulary + counters + 1
+	notes, err := d.scratch(4 * (zeroed + 2*frequent + 2*positions + min(positions, vocabulary)))
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	defer counts.Free()
+	defer notes.Free()
 	places, err := d.scratch(4 * mostPlaces * vocabulary)
 	if err != nil {
 		return d.failed(kernel, err)
 	}
 	defer places.Free()
-	g.found, g.frequent, g.places = counts.At, counts.At+address(4*vocabulary), places.At
-	if err := d.zero(counts.At, 4*(vocabulary+1)); err != nil {
+	next := notes.At
+	part := func(n int) address { // of notes
+		next += address(4 * n)
+		return next - address(4*n)
+	}
+	b := &embeddingBackward{}
+	g.found, b.counts, g.frequent = part(vocabulary), part(counters), part(1+frequent)
+	b.starts, b.list, b.order, b.rows = part(frequent), part(positions), part(positions), part(min(positions, vocabulary))
+	g.places = places.At
+	b.arguments = *g
+	if err := d.zero(g.found, 4*zeroed); err != nil {
 		return err
 	}
-	if g.lines.count > 0 {
-		s := shapeOf(embeddingModule(dTable, dy), "embedding_find", [3]int{d.elementwiseBlocks(g.lines.count), 1, 1}, elementwiseThreads, 0)
-		if err := d.launch(s, nil, unsafe.Pointer(g)); err != nil {
+	module := embeddingModule(dTable, dy)
+	if positions > 0 {
+		s := shapeOf(module, "embedding_find", [3]int{d.elementwiseBlocks(g.lines.count), 1, 1}, elementwiseThreads, 0)
+		if err := d.launch(s, nil, unsafe.Pointer(b)); err != nil {
+			return err
+		}
+		s = shapeOf(module, "embedding_rare", [3]int{blocksAtOnce * d.Multiprocessors, 1, 1}, warps*32, 0)
+		if err := d.launch(s, nil, unsafe.Pointer(b)); err != nil {
 			return err
 		}
 	}
-	b := &embeddingBackward{arguments: *g, frequentBlocks: int32(min(2*d.Multiprocessors, frequent*int(g.lines.length))), parts: 1}
-	const chunks, enough = 3, 64 // of 32·width columns that a warp adds up together; warps of a multiprocessor
-	if vocabulary < enough*d.Multiprocessors {
-		b.parts = (g.lines.length + chunks*32*g.width - 1) / (chunks * 32 * g.width)
-	}
-	blocks := int(b.frequentBlocks) + (vocabulary*int(b.parts)+perBlock-1)/perBlock
-	s := shapeOf(embeddingModule(dTable, dy), "embedding_backward", [3]int{blocks, 1, 1}, perBlock*32, 0)
-	err = d.launch(s, nil, unsafe.Pointer(b))
+	err = d.launch(shapeOf(module, "embedding_frequent", [3]int{blocksAtOnce * d.Multiprocessors, 1, 1}, warps*32, 0), nil, unsafe.Pointer(b))
 	runtime.KeepAlive(e)
 	runtime.KeepAlive(dy.Owner)
 	runtime.KeepAlive(dTable.Owner)

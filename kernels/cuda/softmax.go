@@ -37,7 +37,7 @@ func (d *Device) softmax(kernel, entry string, g *softmaxArguments, tensors ...k
 	if g.lines, err = linesOf(tensors...); err != nil || g.lines.count == 0 {
 		return d.failed(kernel, err)
 	}
-	if entry += "_warp"; g.dy != 0 && length <= short && g.lines.aligned != 0 {
+	if entry += "_warp"; length <= short && g.lines.aligned != 0 {
 		entry += "_short" // fewer registers, and so more warps
 	}
 	suffix := entrySuffixes[tensors[0].DType]

@@ -19,12 +19,22 @@ struct EmbeddingArguments {
   int32_t* frequent;
 };
 
+// EmbeddingBackward is the host's embeddingBackward in embedding.go.
+struct EmbeddingBackward {
+  EmbeddingArguments arguments;
+  int32_t* list;    // the ids of all positions, -1 where it is none
+  int32_t* order;   // the positions of frequent rows, ascending, one row's behind another's
+  int32_t* starts;  // where in order those of each frequent row are
+  int32_t* rows;    // the rows that are looked up, in whatever order
+  int32_t* counts;  // of rows, of positions in order, and of what was taken by frequentRows and clearRows; zero at first
+};
+
 // mostPlaces is how many positions are noted of a row, a warp's lanes.
 constexpr int mostPlaces = 32;
 
-// warps is how many warps a block of the backward kernel has, and `most` how many elements are
+// warps is how many warps a block of the backward kernels has, and `most` how many elements are
 // moved at once.
-constexpr int warps = 32, most = 16 / (sizeof(TABLE) > sizeof(ROWS) ? sizeof(TABLE) : sizeof(ROWS));
+constexpr int warps = 16, most = 16 / (sizeof(TABLE) > sizeof(ROWS) ? sizeof(TABLE) : sizeof(ROWS));
 
 // converted is an element in another type, or as it is.
 template <class To, class From> __device__ __forceinline__ To converted(From x) {
@@ -71,55 +81,106 @@ template <class To, class From, int n> __device__ __forceinline__ void forward(c
 }
 
 // embedding_find notes the first positions to come by for each of the table's rows, in whatever
-// order, and which rows have more.
-extern "C" __global__ void embedding_find(const __grid_constant__ EmbeddingArguments a) {
-  for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < a.lines.count; i += (int64_t)gridDim.x * blockDim.x) {
-    const int64_t id = a.ids[a.lines.at(1, i)];
-    if (id < 0 || id >= a.vocabulary) {
-      a.fault.report(i, id, a.vocabulary);
-      continue;
+// order, which rows have any, and which have more.
+extern "C" __global__ void embedding_find(const __grid_constant__ EmbeddingBackward b) {
+  const EmbeddingArguments& a = b.arguments;
+  const int lane = threadIdx.x % 32;
+  for (int64_t first = blockIdx.x * (int64_t)blockDim.x; first < a.lines.count; first += (int64_t)gridDim.x * blockDim.x) {
+    const int64_t i = first + threadIdx.x;
+    int64_t id = 0;
+    int place = -1;
+    if (i < a.lines.count) {
+      id = a.ids[a.lines.at(1, i)];
+      if (id < 0 || id >= a.vocabulary) {
+        a.fault.report(i, id, a.vocabulary);
+      } else {
+        place = atomicAdd(&a.found[id], 1);
+        if (place < mostPlaces) a.places[id * mostPlaces + place] = (int)i;
+        if (place == mostPlaces) a.frequent[1 + atomicAdd(a.frequent, 1)] = (int)id;
+      }
+      b.list[i] = place < 0 ? -1 : (int)id;
     }
-    const int place = atomicAdd(&a.found[id], 1);
-    if (place < mostPlaces) a.places[id * mostPlaces + place] = (int)i;
-    if (place == mostPlaces) a.frequent[1 + atomicAdd(a.frequent, 1)] = (int)id;
+    const unsigned some = __ballot_sync(~0u, place == 0);
+    int at = 0;
+    if (lane == 0 && some) at = atomicAdd(b.counts, __popc(some));
+    at = __shfl_sync(~0u, at, 0);
+    if (place == 0) b.rows[at + __popc(some & ((1u << lane) - 1))] = (int)id;
   }
 }
 
-// addRow adds n elements of a row of dy.
-template <class From, int n> __device__ __forceinline__ void addRow(const EmbeddingArguments& a, int64_t row, int column, float (&sum)[n]) {
-  float x[n];
-  load<n>((const From*)a.from + a.lines.at(0, row) + column, x);
+// orderRow gives a block a frequent row, whose positions it writes into order. Each warp looks
+// through its share of a tile of ids.
+__device__ __forceinline__ void orderRow(const EmbeddingBackward& b, int k) {
+  const EmbeddingArguments& a = b.arguments;
+  constexpr int share = 32, tile = 32 * warps * share;  // ids of a thread, and of a block
+  __shared__ int counts[2][warps], start;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, id = a.frequent[1 + k];
+  if (threadIdx.x == 0) b.starts[k] = start = atomicAdd(b.counts + 1, a.found[id]);
+  int32_t* to = nullptr;
+  int turn = 0;
+  for (int64_t first = 0; first < a.lines.count; first += tile, turn ^= 1) {
+    const int64_t mine = first + warp * 32 * share + lane;
+    unsigned match = 0;
 #pragma unroll
-  for (int i = 0; i < n; i++) sum[i] += x[i];
+    for (int j = 0; j < share; j++) match |= (unsigned)(b.list[min(mine + 32 * j, a.lines.count - 1)] == id) << j;
+    const int64_t there = (a.lines.count - mine + 31) / 32;  // of the thread's share
+    if (there < share) match &= there > 0 ? (1u << there) - 1 : 0;
+    const int count = sumOfWarp(__popc(match));
+    if (lane == 0) counts[turn][warp] = count;
+    __syncthreads();
+    if (first == 0) to = b.order + start;
+    int before = 0, all = 0;  // of this warp, and of the block
+#pragma unroll
+    for (int w = 0; w < warps; w++) {
+      before += w < warp ? counts[turn][w] : 0;
+      all += counts[turn][w];
+    }
+#pragma unroll 1
+    for (int j = 0; count > 0 && j < share; j++) {
+      const bool is = match >> j & 1;
+      const unsigned matches = __ballot_sync(~0u, is);
+      if (is) to[before + __popc(matches & ((1u << lane) - 1))] = (int)(mine + 32 * j);
+      before += __popc(matches);
+    }
+    to += all;
+  }
+  __syncthreads();
 }
 
-// chunks is how many times 32·n columns a warp adds up together.
-constexpr int chunks = 3;
-
-// rare gives a warp a part of one of the table's rows that few positions look up, or none: it puts
-// them into ascending order and adds.
-template <class To, class From, int n> __device__ __forceinline__ void rare(const EmbeddingArguments& a, int64_t id, int part, int parts) {
-  const int found = a.found[id], lane = threadIdx.x % 32;
+// rareRow gives a warp one of the table's rows that few positions look up: it puts them into
+// ascending order and adds. Several are loaded at once, the last one again for those behind it: a
+// load that depends on a condition would wait until its row is added.
+template <class To, class From, int n> __device__ __forceinline__ void rareRow(const EmbeddingBackward& b, int64_t id) {
+  constexpr int chunks = 3, ahead = 2, width = 32 * n * chunks;
+  const EmbeddingArguments& a = b.arguments;
+  const int lane = threadIdx.x % 32, found = a.found[id], noted = a.places[id * mostPlaces + lane];
   if (found > mostPlaces) return;
-  const int mine = lane < found ? a.places[id * mostPlaces + lane] : INT32_MAX;
-  int rank = 0;
+  const int mine = lane < found ? noted : INT32_MAX;
+  int rank = 0, sorted = 0;
   for (int other = 0; other < found; other++) rank += __shfl_sync(~0u, mine, other) < mine;
-  int sorted = 0;
   for (int i = 0; i < found; i++) {
     const int from = __ffs(__ballot_sync(~0u, lane < found && rank == i)) - 1;
     const int position = __shfl_sync(~0u, mine, from);
     if (lane == i) sorted = position;
   }
-  constexpr int width = 32 * n * chunks;
-  for (int first = part * width; first < a.lines.length; first += parts * width) {
+  const int64_t row = lane < found ? a.lines.at(0, sorted) : 0;
+  for (int first = 0; first < a.lines.length; first += width) {
     const auto column = [&](int chunk) { return first + (chunk * 32 + lane) * n; };
     float sum[chunks][n] = {};
-#pragma unroll 4
-    for (int i = 0; i < found; i++) {
-      const int position = __shfl_sync(~0u, sorted, i);
+    for (int i = 0; i < found; i += ahead) {
+      Piece<From, n> x[ahead][chunks];
 #pragma unroll
-      for (int c = 0; c < chunks; c++)
-        if (column(c) < a.lines.length) addRow<From, n>(a, position, column(c), sum[c]);
+      for (int k = 0; k < ahead; k++) {
+        const From* from = (const From*)a.from + __shfl_sync(~0u, row, min(i + k, found - 1));
+#pragma unroll
+        for (int c = 0; c < chunks; c++) x[k][c] = *(const Piece<From, n>*)(from + min(column(c), a.lines.length - n));
+      }
+#pragma unroll
+      for (int k = 0; k < ahead; k++)
+#pragma unroll
+        for (int c = 0; c < chunks; c++)
+#pragma unroll
+          for (int e = 0; e < n; e++) sum[c][e] += i + k < found ? asFloat(x[k][c].x[e]) : 0;
     }
 #pragma unroll
     for (int c = 0; c < chunks; c++)
@@ -127,48 +188,30 @@ template <class To, class From, int n> __device__ __forceinline__ void rare(cons
   }
 }
 
-// frequentRow gives a block one of the table's rows and 32·n columns of it. Each of its warps goes
-// through its share of all ids, in order, and adds where it finds the row, several at a time; then
-// the warps' sums are added in order.
-template <class To, class From, int n> __device__ __forceinline__ void frequentRow(const EmbeddingArguments& a, int64_t id, int first) {
-  // ids that a warp looks at before it adds, and rows that it loads at once
-  constexpr int scanned = 256, ahead = 8;
+// frequentRow gives a block a frequent row and 32·n columns of it. Each of its warps adds its share
+// of the positions, as rareRow does; then the warps' sums are added in order.
+template <class To, class From, int n> __device__ __forceinline__ void frequentRow(const EmbeddingBackward& b, int k, int first) {
+  constexpr int ahead = 128 / sizeof(Piece<From, n>) < 16 ? 128 / sizeof(Piece<From, n>) : 16;  // in as many registers
   __shared__ float shared[warps][32 * n];
-  __shared__ uint8_t lists[warps][scanned];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = first + lane * n;
-  const bool there = column < a.lines.length;
-  const int64_t perWarp = (a.lines.count + warps - 1) / warps, from = warp * perWarp;
-  const int64_t to = from + perWarp < a.lines.count ? from + perWarp : a.lines.count;
-  uint8_t* list = lists[warp];
+  const EmbeddingArguments& a = b.arguments;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = first + lane * n, inside = min(column, a.lines.length - n);
+  const int64_t id = a.frequent[1 + k];
+  const int found = a.found[id], share = (found + warps - 1) / warps, end = min(found, (warp + 1) * share);
+  const int32_t* order = b.order + b.starts[k];
   float sum[n] = {};
-  for (int64_t at = from; at < to; at += scanned) {
-    bool match[scanned / 32];
+  for (int at = warp * share; at < end; at += 32) {
+    const int count = min(32, end - at);
+    const int64_t row = lane < count ? a.lines.at(0, order[at + lane]) : 0;
+    for (int i = 0; i < count; i += ahead) {
+      Piece<From, n> x[ahead];
 #pragma unroll
-    for (int k = 0; k < scanned / 32; k++) {
-      const int64_t i = at + k * 32 + lane;
-      match[k] = i < to && a.ids[a.lines.at(1, i)] == id;
+      for (int j = 0; j < ahead; j++)
+        x[j] = *(const Piece<From, n>*)((const From*)a.from + __shfl_sync(~0u, row, min(i + j, count - 1)) + inside);
+#pragma unroll
+      for (int j = 0; j < ahead; j++)
+#pragma unroll
+        for (int e = 0; e < n; e++) sum[e] += i + j < count ? asFloat(x[j].x[e]) : 0;
     }
-    int count = 0;
-#pragma unroll
-    for (int k = 0; k < scanned / 32; k++) {
-      const unsigned matches = __ballot_sync(~0u, match[k]);
-      if (match[k]) list[count + __popc(matches & ((1u << lane) - 1))] = (uint8_t)(k * 32 + lane);
-      count += __popc(matches);
-    }
-    __syncwarp();
-    for (int i = 0; there && i < count; i += ahead) {
-      float x[ahead][n];
-#pragma unroll
-      for (int k = 0; k < ahead; k++) {
-        if (i + k < count) load<n>((const From*)a.from + a.lines.at(0, at + list[i + k]) + column, x[k]);
-      }
-#pragma unroll
-      for (int k = 0; k < ahead; k++) {
-#pragma unroll
-        for (int c = 0; c < n; c++) sum[c] += i + k < count ? x[k][c] : 0;
-      }
-    }
-    __syncwarp();
   }
 #pragma unroll
   for (int i = 0; i < n; i++) shared[warp][i * 32 + lane] = sum[i];
@@ -176,37 +219,68 @@ template <class To, class From, int n> __device__ __forceinline__ void frequentR
   for (int i = warp; i < n; i += warps) {
     float total = 0;
     for (int w = 0; w < warps; w++) total += shared[w][i * 32 + lane];
-    if (there) ((To*)a.to)[id * a.step + column + i] = fromFloat<To>(total);
+    if (column < a.lines.length) ((To*)a.to)[id * a.step + column + i] = fromFloat<To>(total);
   }
   __syncthreads();
 }
 
-// backward gives the first blocks what many positions look up, so that it is begun first, and
-// `parts` warps of the others a row.
-template <class To, class From, int n> __device__ __forceinline__ void backward(const EmbeddingArguments& a, int frequentBlocks, int parts) {
-  if (blockIdx.x >= frequentBlocks) {
-    const uint32_t unit = (blockIdx.x - frequentBlocks) * warps + threadIdx.x / 32, id = unit / parts;
-    if (id < a.vocabulary) rare<To, From, n>(a, id, unit - id * parts, parts);
-    return;
-  }
-  const int perRow = (a.lines.length + 32 * n - 1) / (32 * n);
-  const int64_t count = (int64_t)a.frequent[0] * perRow;
-  for (int64_t i = blockIdx.x; i < count; i += frequentBlocks) {
-    frequentRow<To, From, n>(a, a.frequent[1 + i / perRow], (int)(i % perRow) * 32 * n);
+// frequentRows takes parts of frequent rows until none is left.
+template <class To, class From, int n> __device__ __forceinline__ void frequentRows(const EmbeddingBackward& b) {
+  const int perRow = (b.arguments.lines.length + 32 * n - 1) / (32 * n), parts = b.arguments.frequent[0] * perRow;
+  __shared__ int next;
+  while (true) {
+    if (threadIdx.x == 0) next = atomicAdd(b.counts + 2, 1);
+    __syncthreads();
+    const int part = next;
+    if (part >= parts) return;
+    frequentRow<To, From, n>(b, part / perRow, part % perRow * 32 * n);
   }
 }
 
-// EmbeddingBackward is the host's embeddingBackward in embedding.go.
-struct EmbeddingBackward {
-  EmbeddingArguments arguments;
-  int32_t frequentBlocks, parts;
-};
+// clearRows has each warp take 32 rows of the table, and clear those that nothing looks up, until
+// none are left.
+template <class To, int n> __device__ __forceinline__ void clearRows(const EmbeddingBackward& b) {
+  const EmbeddingArguments& a = b.arguments;
+  const int lane = threadIdx.x % 32, lots = (a.vocabulary - 1) / 32 + 1;
+  Piece<To, n> zero;
+#pragma unroll
+  for (int i = 0; i < n; i++) zero.x[i] = fromFloat<To>(0);
+  while (true) {
+    int lot = 0;
+    if (lane == 0) lot = atomicAdd(b.counts + 3, 1);
+    lot = __shfl_sync(~0u, lot, 0);
+    if (lot >= lots) return;
+    const int64_t first = lot * (int64_t)32;
+    for (unsigned left = __ballot_sync(~0u, first + lane < a.vocabulary && a.found[first + lane] == 0); left; left &= left - 1) {
+      Piece<To, n>* to = (Piece<To, n>*)((To*)a.to + (first + __ffs(left) - 1) * a.step);
+      for (int i = lane; i < a.lines.length / n; i += 32) to[i] = zero;
+    }
+  }
+}
+
+// rare puts the positions of frequent rows in order, and adds up the rows that few look up.
+template <class To, class From, int n> __device__ __forceinline__ void rare(const EmbeddingBackward& b) {
+  for (int k = blockIdx.x; k < b.arguments.frequent[0]; k += gridDim.x) orderRow(b, k);
+  const int count = b.counts[0], behind = gridDim.x - 1 - blockIdx.x;  // blocks without a frequent row come first
+  for (int i = behind * warps + threadIdx.x / 32; i < count; i += gridDim.x * warps) rareRow<To, From, n>(b, b.rows[i]);
+}
+
+// frequent adds up frequent rows, which is to wait for memory, while every second block clears rows,
+// which is to keep it busy.
+template <class To, class From, int n> __device__ __forceinline__ void frequent(const EmbeddingBackward& b) {
+  if (blockIdx.x % 2 == 0) frequentRows<To, From, n>(b);
+  clearRows<To, n>(b);
+  if (blockIdx.x % 2 != 0) frequentRows<To, From, n>(b);
+}
 
 extern "C" __global__ void embedding_forward(const __grid_constant__ EmbeddingArguments a) {
   a.width > 1 ? forward<ROWS, TABLE, most>(a) : forward<ROWS, TABLE, 1>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * warps) embedding_backward(const __grid_constant__ EmbeddingBackward b) {
-  b.arguments.width > 1 ? backward<TABLE, ROWS, most>(b.arguments, b.frequentBlocks, b.parts)
-                        : backward<TABLE, ROWS, 1>(b.arguments, b.frequentBlocks, b.parts);
+extern "C" __global__ void __launch_bounds__(32 * warps, 2) embedding_rare(const __grid_constant__ EmbeddingBackward b) {
+  b.arguments.width > 1 ? rare<TABLE, ROWS, most>(b) : rare<TABLE, ROWS, 1>(b);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * warps, 2) embedding_frequent(const __grid_constant__ EmbeddingBackward b) {
+  b.arguments.width > 1 ? frequent<TABLE, ROWS, most>(b) : frequent<TABLE, ROWS, 1>(b);
 }

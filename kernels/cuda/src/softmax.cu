@@ -71,6 +71,73 @@ template <class T, int n, int perLane> struct Row {
   }
 };
 
+// Pairs has two elements of 16 bits in a word, or one of 32.
+template <class T> struct Pairs {
+  static constexpr int elements = 4 / sizeof(T);
+  static __device__ __forceinline__ uint32_t greater(uint32_t x, uint32_t y) {
+    uint32_t most;
+    if constexpr (std::is_same<T, __half>::value) asm("max.f16x2 %0, %1, %2;" : "=r"(most) : "r"(x), "r"(y));
+    else if constexpr (std::is_same<T, __nv_bfloat16>::value) asm("max.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(x), "r"(y));
+    else most = __float_as_uint(fmaxf(__uint_as_float(x), __uint_as_float(y)));
+    return most;
+  }
+  static __device__ __forceinline__ float of(uint32_t x, int i) {
+    if constexpr (std::is_same<T, __nv_bfloat16>::value) return __uint_as_float(i ? x & 0xffff0000 : x << 16);
+    else if constexpr (std::is_same<T, __half>::value) return __half2float(__ushort_as_half((unsigned short)(i ? x >> 16 : x)));
+    else return __uint_as_float(x);
+  }
+  // rounded is the word of the elements from y on.
+  static __device__ __forceinline__ uint32_t rounded(const float* y) {
+    uint32_t word;
+    if constexpr (std::is_same<T, __half>::value) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(y[1]), "f"(y[0]));
+    else if constexpr (std::is_same<T, __nv_bfloat16>::value) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(y[1]), "f"(y[0]));
+    else word = __float_as_uint(y[0]);
+    return word;
+  }
+};
+
+// forwardByWords takes rows of whole pieces of 16 bytes. It keeps the elements as they lie until it
+// needs their exponentials: that leaves registers for more warps, whose loads are on their way.
+template <class T, int perLane> __device__ __forceinline__ void forwardByWords(const SoftmaxArguments& a) {
+  using P = Pairs<T>;
+  constexpr int n = perAccess<T>, pieces = perLane / n;
+  const int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32;
+  if (row >= a.lines.count) return;
+  const int lane = threadIdx.x % 32, length = a.lines.length / n;
+  const uint4* from = (const uint4*)((const T*)a.x + a.lines.at(0, row));
+  uint4 x[pieces];
+#pragma unroll
+  for (int p = 0; p < pieces; p++)
+    if (p * 32 + lane < length) x[p] = from[p * 32 + lane];
+  uint4* to = (uint4*)((T*)a.y + a.lines.at(1, row));
+  float most = -INFINITY, sum = 0;
+#pragma unroll
+  for (int p = 0; p < pieces; p++) {
+    if (p * 32 + lane >= length) continue;
+    const uint32_t word = P::greater(P::greater(x[p].x, x[p].y), P::greater(x[p].z, x[p].w));
+    most = fmaxf(most, fmaxf(P::of(word, 0), P::of(word, P::elements - 1)));
+  }
+#pragma unroll
+  for (int other = 16; other > 0; other /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, other));
+  float y[pieces][n];
+#pragma unroll
+  for (int p = 0; p < pieces; p++) {
+    if (p * 32 + lane >= length) continue;
+    const uint32_t words[4] = {x[p].x, x[p].y, x[p].z, x[p].w};
+#pragma unroll
+    for (int i = 0; i < n; i++) sum += y[p][i] = exponential(P::of(words[i / P::elements], i % P::elements) - most);
+  }
+  const float factor = 1 / sumOfWarp(sum);
+#pragma unroll
+  for (int p = 0; p < pieces; p++) {
+    if (p * 32 + lane >= length) continue;
+#pragma unroll
+    for (int i = 0; i < n; i++) y[p][i] *= factor;
+    constexpr int e = P::elements;
+    to[p * 32 + lane] = make_uint4(P::rounded(y[p]), P::rounded(y[p] + e), P::rounded(y[p] + 2 * e), P::rounded(y[p] + 3 * e));
+  }
+}
+
 template <class T, int n, int perLane> __device__ __forceinline__ void forwardInRegisters(const SoftmaxArguments& a) {
   const int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32;
   if (row >= a.lines.count) return;
@@ -107,8 +174,11 @@ template <class T, int n, int perLane> __device__ __forceinline__ void backwardI
   extern "C" __global__ void __launch_bounds__(256) softmax_backward_warp_short_##name(const __grid_constant__ SoftmaxArguments a) { \
     backwardInRegisters<T, perAccess<T>, 24>(a);                                                                    \
   }                                                                                                                 \
+  extern "C" __global__ void __launch_bounds__(256) softmax_forward_warp_short_##name(const __grid_constant__ SoftmaxArguments a) { \
+    forwardByWords<T, 24>(a);                                                                                       \
+  }                                                                                                                 \
   extern "C" __global__ void __launch_bounds__(256) softmax_forward_warp_##name(const __grid_constant__ SoftmaxArguments a) { \
-    a.lines.aligned ? forwardInRegisters<T, perAccess<T>, 32>(a) : forwardInRegisters<T, 1, 32>(a);                 \
+    a.lines.aligned ? forwardByWords<T, 32>(a) : forwardInRegisters<T, 1, 32>(a);                                   \
   }                                                                                                                 \
   extern "C" __global__ void __launch_bounds__(256) softmax_backward_warp_##name(const __grid_constant__ SoftmaxArguments a) { \
     a.lines.aligned ? backwardInRegisters<T, perAccess<T>, 32>(a) : backwardInRegisters<T, 1, 32>(a);               \
