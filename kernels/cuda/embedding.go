@@ -84,8 +84,8 @@ func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error 
 // EmbeddingBackward adds up the gradients of each of the table's rows, in ascending order of the
 // positions that look it up. A first kernel notes for each row these positions, up to a number. A
 // second adds them for a row a warp, and lists all positions of the rows that have more. A third
-// adds these for a part of a row a block, and clears the rows that nothing looks up. Nothing
-// depends on which position was noted first.
+// adds these for a part of a row a block, and clears the rows that nothing looks up. The order in
+// which positions are noted does not matter.
 func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tensor) error {
 	const kernel = "embedding backward"
 	if err := d.checked(kernel, e.CheckBackward(dy, dTable), dy.DType); err != nil {
