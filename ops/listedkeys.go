@@ -26,11 +26,12 @@ type ListedKeysOptions struct {
 //	out, err := ops.ListedKeysAttention(q, k, v, keys, ops.ListedKeysOptions{})
 //
 // Time and memory grow with Sq·n: keys that no list has are not read. It pays where several query
-// heads share a list, as keys are brought together once for all of them. Nothing else hides a key,
-// so that the choice needs to leave out the future. A query without keys has an output of 0. The
-// choice has no gradient; q, k and v have. An index that is none is an error of the run. A GPU
-// takes it for no key, and the next call that waits for the device returns the error. Heads have up
-// to 256 elements there.
+// heads share a list, as keys are brought together once for all of them. On a Hopper GPU, lists
+// that have a good part of the keys are computed by full attention, with up to 512 MiB of scratch
+// memory. Nothing else hides a key, so that the choice needs to leave out the future. A query
+// without keys has an output of 0. The choice has no gradient; q, k and v have. An index that is
+// none is an error of the run. A GPU takes it for no key, and the next call that waits for the
+// device returns the error. Heads have up to 256 elements there.
 func ListedKeysAttention(q, k, v, lists *gorgonia.Node, o ListedKeysOptions) (*gorgonia.Node, error) {
 	const name = "ListedKeysAttention"
 	if o.Layout != BHSD && o.Layout != BSHD {

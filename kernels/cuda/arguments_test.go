@@ -22,7 +22,7 @@ var sources embed.FS
 func TestArgumentsMirrorTheSources(t *testing.T) {
 	sizes := map[string]uintptr{
 		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4, "double": 8, "Chunk*": 8,
-		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24,
+		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24, "uint16_t*": 8, "uint4*": 8,
 		"Update":    reflect.TypeFor[update]().Size(),
 		"uint64_t*": 8, "ChainLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "Weight": reflect.TypeFor[rowsWeight]().Size(),
 		"AttentionArguments": reflect.TypeFor[arguments]().Size(), "EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
@@ -55,6 +55,11 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"listedkeys.cuh", "ListedArguments", reflect.TypeFor[listedArguments]()},
 		{"listedkeys_backward.cu", "ListedBounds", reflect.TypeFor[listedBounds]()},
 		{"listedkeys_backward.cu", "ListedSums", reflect.TypeFor[listedSums]()},
+		{"listedkeys_backward.cu", "ListedClear", reflect.TypeFor[listedClear]()},
+		{"listedkeys_planes.cu", "ListedPlanes", reflect.TypeFor[listedPlanes]()},
+		{"listedkeys_planes.cu", "ListedNumbers", reflect.TypeFor[listedNumbers]()},
+		{"listedkeys_planes.cu", "ListedCompact", reflect.TypeFor[listedCompact]()},
+		{"listedkeys_forward_sm90.cu", "ListedRows", reflect.TypeFor[listedRows]()},
 		{"attention_second.cu", "SecondArguments", reflect.TypeFor[secondArguments]()},
 		{"attention_second.cu", "SecondSinks", reflect.TypeFor[secondSinks]()},
 		{"weight.cuh", "Weight", reflect.TypeFor[rowsWeight]()},

@@ -58,6 +58,12 @@
 // are sums of float32 in no order. With Deterministic they are sums of integers of 64 bits, in a
 // unit that follows from the largest elements: a NaN in q, v or dO then makes all of them NaN.
 //
+// On Hopper, groups of eight heads of 16 bits and more have forward kernels of their own. Where
+// lists have a good part of the keys, full attention with a bias of −∞ takes less time than
+// gathering them, by what was measured: it is used then, and borrows up to 512 MiB for the bias. A
+// list that has a key twice, a number that is not finite or one beyond 2⁴⁸ is found on the device,
+// and the problem is gathered after all, which takes longer than either way alone.
+//
 // Second derivatives of attention run on kernels for any device, too, with heads up to 256. They
 // know no score and no mask of a user's, and with Deterministic no gradient of a bias. Results are
 // the same from call to call, but for that of a bias whose elements several scores share.

@@ -101,3 +101,22 @@ func (d *Device) Float8Product(m *kernels.MatMul, c kernels.Tensor) (launch func
 	p := newProduct(d, m, kernels.Activate{}, c)
 	return p.launchFloat8, p.release, p.settle()
 }
+
+// WaysOfLists are the ways to compute attention to listed keys.
+var WaysOfLists = map[string]listedWay{"gathered": listedGathered, "rows": listedOfRows, "dense": listedDense}
+
+// WayOfLists makes attention to listed keys be computed in a way where that can be, until the
+// function it gives is called.
+func WayOfLists(way listedWay) (restore func()) {
+	before := waysOfLists
+	waysOfLists = way
+	return func() { waysOfLists = before }
+}
+
+// RoomForPlanes lets the bias of listed keys take so many bytes, until the function it gives is
+// called.
+func RoomForPlanes(bytes int) (restore func()) {
+	before := bytesOfPlanes
+	bytesOfPlanes = bytes
+	return func() { bytesOfPlanes = before }
+}

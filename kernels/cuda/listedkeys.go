@@ -29,6 +29,8 @@ type listedArguments struct {
 	d, dv                        int32
 	keyBatches                   int32
 	scale                        float32
+	needed                       address
+	blocks, zero                 int32
 }
 
 // listedSums is ListedSums in src/listedkeys_backward.cu.
@@ -39,6 +41,14 @@ type listedSums struct {
 	keyHeads, keys, d, dv int32
 	scale                 float32
 	zero                  int32
+	needed                address
+}
+
+// listedClear is ListedClear in src/listedkeys_backward.cu.
+type listedClear struct {
+	to     address
+	count  int64
+	needed address
 }
 
 // listedBounds is ListedBounds in src/listedkeys_backward.cu.
@@ -48,13 +58,16 @@ type listedBounds struct {
 	bounds                             address
 	batch, heads, keyBatches, keyHeads int32
 	queries, keys, d, dv               int32
+	needed                             address
 }
 
 // ListedForward computes O and, where out has room for it, the logsumexp. An index that is no row
 // of K is taken for no key and reported by the next call that waits for the device.
 func (d *Device) ListedForward(a *kernels.ListedAttention, out kernels.AttentionOutputs) error {
 	const kernel = "listed attention forward"
-	g, err := d.describeListed(kernel, a, a.CheckForward(out))
+	defer runtime.KeepAlive(a)
+	defer runtime.KeepAlive(out)
+	g, err := d.describeListed(kernel, faultListedForward, a, a.CheckForward(out))
 	if err != nil {
 		return err
 	}
@@ -62,47 +75,73 @@ func (d *Device) ListedForward(a *kernels.ListedAttention, out kernels.Attention
 	if err != nil {
 		return err
 	}
-	blocks := v.grid(g)
-	if blocks == 0 {
+	if g.blocks = int32(v.grid(g)); g.blocks == 0 {
 		return d.queue().Spare(1)
 	}
-	g.o, g.lse = rowsWritten(out.O), written(out.LSE)
-	if g.fault, err = d.fault(faultListedForward); err != nil {
+	cost := &forwardCost
+	ofRows, hasRows := d.listedRowsVariant(a, out.O)
+	if hasRows {
+		cost = &rowsCost
+	}
+	dense, err := d.densely(a, g, cost, a.Q, a.K, a.V)
+	if err != nil {
 		return d.failed(kernel, err)
 	}
-	err = d.launch(shapeOf(v.module, "listed_forward", [3]int{blocks, 1, 1}, v.threads(), v.sharedBytes(false)), nil, unsafe.Pointer(g))
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(out)
-	return err
+	if hasRows && dense == nil {
+		return d.failed(kernel, d.forwardOfRows(ofRows, a, g, out))
+	}
+	if dense != nil {
+		defer dense.memory.Free()
+		if err := dense.forward(out); err != nil {
+			return err
+		}
+		g.needed = dense.gather
+	}
+	g.o, g.lse = rowsWritten(out.O), written(out.LSE)
+	return d.launch(shapeOf(v.module, "listed_forward", d.listedGrid(g, int(g.blocks)), v.threads(), v.sharedBytes(false)), nil, unsafe.Pointer(g))
 }
 
 // ListedBackward computes the gradients of q, k and v. Those of k and v are sums of float32 in an
 // order that changes from call to call. If the problem is deterministic, they are sums of integers.
 func (d *Device) ListedBackward(a *kernels.ListedAttention, gradients kernels.AttentionGradients) error {
 	const kernel = "listed attention backward"
-	g, err := d.describeListed(kernel, a, a.CheckBackward(gradients))
+	defer runtime.KeepAlive(a)
+	defer runtime.KeepAlive(gradients)
+	g, err := d.describeListed(kernel, faultListedBackward, a, a.CheckBackward(gradients))
 	if err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(a)
-	defer runtime.KeepAlive(gradients)
 	v, err := d.chooseListed(kernel, listedBackwardVariants(d.hasMaps()), g, a.Q.DType, true)
 	if err != nil {
 		return err
 	}
-	g.o, g.dQ = rowsWritten(gradients.DO), rowsWritten(gradients.DQ)
-	g.lse, g.delta = written(gradients.LSE), read(gradients.Delta)
-	if g.fault, err = d.fault(faultListedBackward); err != nil {
+	dense, err := d.densely(a, g, &backwardCost, a.Q, a.K, a.V, gradients.DO, gradients.Delta)
+	if err != nil {
 		return d.failed(kernel, err)
 	}
+	if dense != nil {
+		defer dense.memory.Free()
+		if err := dense.backward(gradients); err != nil {
+			return err
+		}
+		g.needed = dense.gather
+	}
+	return d.gatherBackward(kernel, v, g, a.Deterministic, gradients)
+}
+
+// gatherBackward computes the gradients by gathering keys.
+func (d *Device) gatherBackward(kernel string, v *listedVariant, g *listedArguments, deterministic bool, gradients kernels.AttentionGradients) error {
+	g.o, g.dQ = rowsWritten(gradients.DO), rowsWritten(gradients.DQ)
+	g.lse, g.delta = written(gradients.LSE), read(gradients.Delta)
 	s := &listedSums{
 		dK: rowsWritten(gradients.DK), dV: rowsWritten(gradients.DV), keyHeads: g.keyHeads, keys: g.keys, d: g.d, dv: g.dv, scale: g.scale,
-		count: int64(g.keyBatches) * int64(g.keyHeads) * int64(g.keys) * int64(2*v.d),
-		rows:  int64(g.batch) * int64(g.heads/max(1, g.keyHeads)) * int64(g.queries),
+		count:  int64(g.keyBatches) * int64(g.keyHeads) * int64(g.keys) * int64(2*v.d),
+		rows:   int64(g.batch) * int64(g.heads/max(1, g.keyHeads)) * int64(g.queries),
+		needed: g.needed,
 	}
-	const bounds, boundBytes = 4, 16
+	const bounds, boundBytes, threads = 4, 16, 256
 	sums := int(s.count) * kernels.F32.Size()
-	if a.Deterministic {
+	if deterministic {
 		sums *= 2 // of 64 bits
 	}
 	memory, err := d.scratch(boundBytes + sums)
@@ -110,36 +149,51 @@ func (d *Device) ListedBackward(a *kernels.ListedAttention, gradients kernels.At
 		return d.failed(kernel, err)
 	}
 	defer memory.Free()
-	if err := d.zero(memory.At, boundBytes+sums); err != nil {
+	if g.needed == 0 {
+		err = d.zero(memory.At, boundBytes+sums)
+	} else {
+		clear := &listedClear{to: memory.At, count: int64(boundBytes+sums) / 16, needed: g.needed}
+		err = d.launch(shapeOf(v.module, "listed_clear", d.listedGrid(g, sums/16/threads+1), threads, 0), nil, unsafe.Pointer(clear))
+	}
+	if err != nil {
 		return d.failed(kernel, err)
 	}
 	s.sums = memory.At + boundBytes
 	g.sums = s.sums
-	if a.Deterministic {
+	if deterministic {
 		g.bounds, s.bounds = memory.At, memory.At
 		b := &listedBounds{
 			q: g.q, v: g.v, dO: rowsRead(gradients.DO), delta: g.delta, bounds: g.bounds, batch: g.batch, heads: g.heads,
-			keyBatches: g.keyBatches, keyHeads: g.keyHeads, queries: g.queries, keys: g.keys, d: g.d, dv: g.dv,
+			keyBatches: g.keyBatches, keyHeads: g.keyHeads, queries: g.queries, keys: g.keys, d: g.d, dv: g.dv, needed: g.needed,
 		}
-		if err := d.launch(shapeOf(v.module, "listed_bounds", [3]int{2 * d.Multiprocessors, bounds, 1}, 256, 0), nil, unsafe.Pointer(b)); err != nil {
+		if err := d.launch(shapeOf(v.module, "listed_bounds", [3]int{2 * d.Multiprocessors, bounds, 1}, threads, 0), nil, unsafe.Pointer(b)); err != nil {
 			return err
 		}
 	}
-	if blocks := v.grid(g); blocks > 0 {
-		if err := d.launch(shapeOf(v.module, "listed_backward", [3]int{blocks, 1, 1}, v.threads(), v.sharedBytes(true)), nil, unsafe.Pointer(g)); err != nil {
+	if g.blocks = int32(v.grid(g)); g.blocks > 0 {
+		if err := d.launch(shapeOf(v.module, "listed_backward", d.listedGrid(g, int(g.blocks)), v.threads(), v.sharedBytes(true)), nil, unsafe.Pointer(g)); err != nil {
 			return err
 		}
 	}
 	if s.count == 0 {
 		return nil
 	}
-	const threads, each = 256, 4
+	const each = 4
 	blocks := (s.count/each + threads - 1) / threads
-	return d.launch(shapeOf(v.module, "listed_gradients", [3]int{int(blocks), 1, 1}, threads, 0), nil, unsafe.Pointer(s))
+	return d.launch(shapeOf(v.module, "listed_gradients", d.listedGrid(g, int(blocks)), threads, 0), nil, unsafe.Pointer(s))
+}
+
+// listedGrid is a launch of so many blocks, or of fewer if there may be nothing to do.
+func (d *Device) listedGrid(g *listedArguments, blocks int) [3]int {
+	const ofMultiprocessor = 8
+	if g.needed != 0 {
+		blocks = min(blocks, ofMultiprocessor*d.Multiprocessors)
+	}
+	return [3]int{blocks, 1, 1}
 }
 
 // describeListed tells kernels of a problem, of which the kernel's own check found err.
-func (d *Device) describeListed(kernel string, a *kernels.ListedAttention, err error) (*listedArguments, error) {
+func (d *Device) describeListed(kernel string, of faultKernel, a *kernels.ListedAttention, err error) (*listedArguments, error) {
 	if err != nil {
 		return nil, d.callError(kernel, err)
 	}
@@ -163,6 +217,9 @@ func (d *Device) describeListed(kernel string, a *kernels.ListedAttention, err e
 		if l.Shape[axis] > 1 {
 			*stride = int64(l.Strides[axis])
 		}
+	}
+	if g.fault, err = d.fault(of); err != nil {
+		return nil, d.failed(kernel, err)
 	}
 	return g, nil
 }

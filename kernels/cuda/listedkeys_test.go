@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
@@ -118,14 +119,21 @@ func TestListedKeys(t *testing.T) {
 						if a.anyDevice {
 							defer d.WithoutMaps()()
 						}
-						err := p.Run(listing{mirrored{Device: d, half: a.half}, []kernels.DType{kernels.I32, kernels.I64}[k], (n+m+k)%2 == 0})
-						if err == nil && a.rounding != nil {
-							err = CheckRounded(p, a.rounding)
-						} else if err == nil {
-							err = p.Check()
-						}
-						if err != nil {
-							t.Error(err)
+						for name, way := range cuda.WaysOfLists {
+							restore := cuda.WayOfLists(way)
+							err := p.Run(listing{mirrored{Device: d, half: a.half}, []kernels.DType{kernels.I32, kernels.I64}[k], (n+m+k)%2 == 0})
+							restore()
+							if err == nil && a.rounding != nil {
+								err = CheckRounded(p, a.rounding)
+							} else if err == nil {
+								err = p.Check()
+							}
+							if err != nil {
+								t.Errorf("%s: %v", name, err)
+							}
+							if a.anyDevice || a.half == kernels.NoDType {
+								break // there is one way
+							}
 						}
 					})
 				}
@@ -221,6 +229,88 @@ func TestListedKeysRepeats(t *testing.T) {
 	}
 }
 
+// What full attention and the kernels for many heads compute is what gathering keys gives: in parts
+// of batch items, heads and queries, with more queries than blocks run at a time, lists with gaps,
+// empty ones and keys that are listed twice, and rows of NaN that no list has.
+func TestListedKeysWays(t *testing.T) {
+	d := device(t)
+	if !d.HasMaps() {
+		t.Skip("there is one way")
+	}
+	for n, c := range []struct{ batch, keyBatch, heads, keyHeads, listBatch, listHeads, rows, keys, n, d, dv int }{
+		{1, 1, 4, 4, 1, 4, 300, 1000, 200, 128, 128}, {2, 2, 4, 2, 2, 2, 257, 700, 90, 64, 64}, {2, 1, 4, 4, 2, 1, 130, 515, 60, 64, 64},
+		{3, 3, 2, 1, 1, 1, 140, 300, 33, 256, 256}, {1, 1, 64, 1, 1, 1, 330, 2000, 300, 128, 128}, {2, 2, 128, 1, 2, 1, 170, 1500, 257, 128, 128},
+		{1, 1, 70, 1, 1, 1, 170, 900, 130, 64, 64}, {1, 1, 300, 2, 1, 2, 60, 800, 128, 128, 64}, {1, 1, 40, 1, 1, 1, 400, 3000, 64, 64, 64},
+		{1, 1, 128, 1, 1, 1, 150, 600, 1, 64, 64}, {1, 1, 100, 1, 1, 1, 64, 512, 500, 80, 112}, {1, 1, 48, 1, 1, 1, 150, 400, 100, 256, 192},
+	} {
+		for k, kind := range []string{"distinct", "gaps", "twice", "NaN"} {
+			t.Run(fmt.Sprintf("heads=%d/D=%d/%s", c.heads, c.d, kind), func(t *testing.T) {
+				r := newRowwiseTest(t, "%+v, %s", c, kind)
+				dtype := []kernels.DType{kernels.BF16, kernels.F16}[(n+k)%2]
+				const hidden = 7 // a key that no list has, if it is a NaN
+				keys, at := []int{}, 0
+				lists, _ := r.indices([]kernels.DType{kernels.I32, kernels.I64}[n%2], func() int {
+					place := at % c.n
+					if at++; place == 0 {
+						keys = r.random.Perm(c.keys)
+					}
+					switch key := keys[place]; {
+					case kind == "gaps" && (place%3 == 1 || at/c.n%9 == 0), kind == "NaN" && key == hidden:
+						return -1
+					case kind == "twice" && place > 0 && r.random.IntN(200) == 0:
+						return keys[place-1]
+					default:
+						return key
+					}
+				}, c.listBatch, c.listHeads, c.rows, c.n)
+				a := &kernels.ListedAttention{Lists: lists, Deterministic: k == 1, Scale: []float64{0, 0.2}[k%2],
+					Q: r.normals(dtype, 0, c.batch, c.heads, c.rows, c.d).Tensor, K: r.normals(dtype, 0, c.keyBatch, c.keyHeads, c.keys, c.d).Tensor,
+					V: r.normals(dtype, 0, c.keyBatch, c.keyHeads, c.keys, c.dv).Tensor}
+				dO := r.normals(dtype, 0, c.batch, c.heads, c.rows, c.dv)
+				if kind == "NaN" {
+					r.must(errors.Join(d.Fill(a.K.Slice(2, hidden, hidden+1), math.NaN()), d.Fill(a.V.Slice(2, hidden, hidden+1), math.Inf(1))))
+				}
+				names := []string{"o", "lse", "dq", "dk", "dv"}
+				compute := func() (results [5][]float64) {
+					o, lse, delta := r.empty(dtype, 0, dO.Shape...), r.empty(kernels.F32, 0, c.batch, c.heads, c.rows), r.empty(kernels.F32, 0, c.batch, c.heads, c.rows)
+					dQ, dK, dV := r.empty(dtype, 0, a.Q.Shape...), r.empty(dtype, 0, a.K.Shape...), r.empty(dtype, 0, a.V.Shape...)
+					r.must(d.ListedForward(a, kernels.AttentionOutputs{O: o.Tensor, LSE: lse.Tensor}))
+					r.must(d.AttentionDelta(a.Plain(), o.Tensor, dO.Tensor, kernels.Tensor{}, delta.Tensor))
+					r.must(d.ListedBackward(a, kernels.AttentionGradients{DO: dO.Tensor, LSE: lse.Tensor, Delta: delta.Tensor, DQ: dQ.Tensor, DK: dK.Tensor, DV: dV.Tensor}))
+					return [5][]float64{r.values(o), r.values(lse), r.values(dQ), r.values(dK), r.values(dV)}
+				}
+				restore := cuda.WayOfLists(cuda.WaysOfLists["gathered"])
+				want := compute()
+				restore()
+				for _, way := range []struct {
+					name  string
+					bytes int // of a bias, 0 for the usual
+				}{{"rows", 0}, {"dense", 0}, {"dense", 200 * c.keys * 2}} {
+					restore, restoreRoom := cuda.WayOfLists(cuda.WaysOfLists[way.name]), func() {}
+					if way.bytes > 0 {
+						restoreRoom = cuda.RoomForPlanes(way.bytes)
+					}
+					got := compute()
+					restore()
+					restoreRoom()
+					for i, name := range names {
+						bound := max(greatest(want[i])/64, 1e-5) // of one key there is no dq but what rounding leaves
+						if name == "lse" {
+							bound = 2e-5 * (1 + greatest(want[i]))
+						}
+						for j, x := range got[i] {
+							if w := want[i][j]; x != w && !(math.Abs(x-w) <= bound) {
+								t.Errorf("%s: %s in %d bytes: element %d of %s is %g, gathering gives %g, within %g", r.name, way.name, way.bytes, j, name, x, w, bound)
+								break
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
 // singleOf is a tensor of the host in float32.
 func singleOf(t kernels.Tensor) kernels.Tensor {
 	return kernels.Of(single(kernels.Host[float64](t)), t.Shape...)
@@ -245,10 +335,15 @@ func TestListedKeysFaults(t *testing.T) {
 			"forward": func() error { return r.d.ListedForward(a, kernels.AttentionOutputs{O: x(2, 4, 3, 8)}) }, "backward": func() error { return r.d.ListedBackward(a, g) },
 		} {
 			want := fmt.Sprintf("listed attention %s: element 11 of lists is %d, it needs to be from 0 to 4, or -1, which is no key", pass, index)
-			if err := errors.Join(call(), r.d.Synchronize()); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("the error is %v, want one with %q", err, want)
+			for name, way := range cuda.WaysOfLists {
+				restore := cuda.WayOfLists(way)
+				err := errors.Join(call(), r.d.Synchronize())
+				restore()
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: the error is %v, want one with %q", name, err, want)
+				}
+				r.must(r.d.Synchronize())
 			}
-			r.must(r.d.Synchronize())
 		}
 	}
 }
@@ -267,19 +362,26 @@ func TestListedKeysErrors(t *testing.T) {
 }
 
 // BenchmarkListedKeys measures attention to keys that are drawn at random for each query, beside
-// full attention a visible pair, in recordings of a few calls: 4096 queries and keys, one key head,
-// bfloat16.
+// full attention a visible pair, in recordings of a few calls: 8192 queries and keys, lists that
+// all heads share, bfloat16.
 func BenchmarkListedKeys(b *testing.B) {
 	d := device(b)
-	const length, calls = 4096, 3
+	const length, calls = 8192, 3
 	for _, size := range []int{64, 128, 256} {
-		for _, heads := range []int{1, 16, 64, 128} {
+		for _, group := range []struct{ heads, keyHeads int }{{16, 16}, {16, 2}, {16, 1}, {64, 1}, {128, 1}} {
 			for _, n := range []int{64, 512, 2048} {
-				b.Run(fmt.Sprintf("D=%d/heads=%d/keys=%d", size, heads, n), func(b *testing.B) {
+				b.Run(fmt.Sprintf("D=%d/heads=%d/key-heads=%d/keys=%d", size, group.heads, group.keyHeads, n), func(b *testing.B) {
 					random := rand.New(rand.NewPCG(5, 6))
-					chosen := make([]int32, length*n)
-					for i := range chosen {
-						chosen[i] = int32(random.IntN(length))
+					chosen, keysInTurn := make([]int32, 0, length*n), make([]int32, length)
+					for i := range keysInTurn {
+						keysInTurn[i] = int32(i)
+					}
+					for range length {
+						for i := range n {
+							j := i + random.IntN(length-i)
+							keysInTurn[i], keysInTurn[j] = keysInTurn[j], keysInTurn[i]
+						}
+						chosen = append(chosen, keysInTurn[:n]...)
 					}
 					lists, err := d.Alloc(kernels.I32, 1, 1, length, n)
 					if err == nil {
@@ -288,12 +390,12 @@ func BenchmarkListedKeys(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					queries := func() kernels.Tensor { return normal(b, d, kernels.BF16, 1, heads, length, size) }
-					keys := func() kernels.Tensor { return normal(b, d, kernels.BF16, 1, 1, length, size) }
+					queries := func() kernels.Tensor { return normal(b, d, kernels.BF16, 1, group.heads, length, size) }
+					keys := func() kernels.Tensor { return normal(b, d, kernels.BF16, 1, group.keyHeads, length, size) }
 					a := &kernels.ListedAttention{Q: queries(), K: keys(), V: keys(), Lists: lists}
 					full := a.Plain()
-					out := kernels.AttentionOutputs{O: queries(), LSE: normal(b, d, kernels.F32, 1, heads, length)}
-					g := kernels.AttentionGradients{DO: queries(), LSE: out.LSE, Delta: normal(b, d, kernels.F32, 1, heads, length), DQ: queries(), DK: keys(), DV: keys()}
+					out := kernels.AttentionOutputs{O: queries(), LSE: normal(b, d, kernels.F32, 1, group.heads, length)}
+					g := kernels.AttentionGradients{DO: queries(), LSE: out.LSE, Delta: normal(b, d, kernels.F32, 1, group.heads, length), DQ: queries(), DK: keys(), DV: keys()}
 					for _, c := range []struct {
 						name         string
 						full, listed func() error
@@ -311,7 +413,7 @@ func BenchmarkListedKeys(b *testing.B) {
 							b.Fatal(err)
 						}
 						b.ReportMetric(whole/listed*float64(n)/length, c.name+"-of-full")
-						b.ReportMetric(c.flops*float64(heads*length*n*size)/listed/1e12, c.name+"-TFLOP/s")
+						b.ReportMetric(c.flops*float64(group.heads*length*n*size)/listed/1e12, c.name+"-TFLOP/s")
 					}
 					b.ReportMetric(0, "ns/op")
 				})

@@ -26,7 +26,7 @@ type compiledModule struct {
 func smallModules() []compiledModule {
 	const arch = "compute_80"
 	var list []compiledModule
-	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "attention_merge", "matmul_any", "matmul_split", "gate", "grouped_sums", "route", "optimizer", "packed", "positions", "choice", "blocks"} {
+	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "attention_merge", "matmul_any", "matmul_split", "gate", "grouped_sums", "route", "optimizer", "packed", "positions", "choice", "blocks", "listedkeys_planes"} {
 		list = append(list, compiledModule{Name: name, Source: name + ".cu", Arch: arch})
 	}
 	list = append(list, compiledModule{Name: "choice_sm90", Source: "choice.cu", Arch: "compute_90a", Defines: []string{"CLUSTERS"}})
@@ -96,6 +96,9 @@ func compiledModules() ([]compiledModule, error) {
 	}
 	for _, v := range slices.Concat(listedForwardVariants(), listedBackwardVariants(false), listedBackwardVariants(true)) {
 		list = append(list, v.compiled())
+	}
+	for _, v := range listedRowsVariants() {
+		list = append(list, v.module())
 	}
 	for _, v := range secondVariants() {
 		list = append(list, v.compiled())

@@ -109,3 +109,23 @@ func (v *listedVariant) compiled() compiledModule {
 	}
 	return m
 }
+
+// listedRowsTiles are what kernels for sm_90a are compiled for: 64 heads or 128 share a tile.
+var listedRowsTiles = []forward90Tile{
+	{d: 64, dv: 64, groups: 1, tileK: 128, stages: 2, stagesQ: 2}, {d: 64, dv: 64, groups: 2, tileK: 128, stages: 3, stagesQ: 2},
+	{d: 128, dv: 128, groups: 1, tileK: 64, stages: 2, stagesQ: 2}, {d: 128, dv: 128, groups: 2, tileK: 128, stages: 2, stagesQ: 2},
+	{d: 256, dv: 256, groups: 2, tileK: 64, stages: 2, stagesQ: 1},
+}
+
+// listedRowsVariants are the kernels for sm_90a whose tiles have the heads of a query.
+func listedRowsVariants() (list []variant) {
+	for _, t := range listedRowsTiles {
+		for _, e := range []element{elementBF16, elementF16} {
+			v := t.variant("forward", e, map[int]string{1: "_of64", 2: "_of128"}[t.groups])
+			const source = "listedkeys_forward_sm90"
+			v.name, v.source = source+v.name[len(v.source):], source
+			list = append(list, v)
+		}
+	}
+	return list
+}

@@ -42,6 +42,9 @@ struct ListedArguments {
   int32_t d, dv;
   int32_t keyBatches;
   float scale;
+  const int32_t* needed;  // null, or where 0 says that there is nothing to do
+  int32_t blocks;         // that the work is for; a launch that may have nothing to do has fewer
+  int32_t reserved;
 };
 
 extern __shared__ __align__(128) uint8_t sharedMemory[];
@@ -64,9 +67,9 @@ template <class E, int D, int R, int BLOCKS, int SPLITS, int KEYS, int STAGES> s
   int batch, keyHead, query, firstHead, heads;  // heads: of this block
   int column;  // the block's first
 
-  DEVICE explicit Listed(const ListedArguments& a) : a(a), split(warp() / R), part(warp() % R) {
+  DEVICE Listed(const ListedArguments& a, int block) : a(a), split(warp() / R), part(warp() % R) {
     const int group = a.heads / a.keyHeads, tiles = (group + ROWS - 1) / ROWS;
-    int at = blockIdx.x;
+    int at = block;
     column = at % (D / WIDTH) * WIDTH, at /= D / WIDTH;
     const int tile = at % tiles;
     at /= tiles;
@@ -122,6 +125,17 @@ template <class E, int D, int R, int BLOCKS, int SPLITS, int KEYS, int STAGES> s
     else asm volatile("bar.sync %0, %1;" ::"r"(1 + split), "n"(32 * R) : "memory");
   }
 };
+
+// forBlocks runs the kernel of each block that the work is for.
+template <class Kernel> DEVICE void forBlocks(const ListedArguments& a) {
+  if (a.needed && !*a.needed) return;
+#pragma unroll 1
+  for (int block = blockIdx.x; block < a.blocks; block += gridDim.x) {
+    Kernel kernel(a, block);
+    kernel.run();
+    __syncthreads();  // every warp is done with shared memory
+  }
+}
 
 // gather starts to bring SHARE rows of a matrix, those whose numbers the lanes hold, into the tile
 // from row first on. A number under 0 is a row of zeros.

@@ -19,6 +19,7 @@ struct ListedBounds {
   int32_t* bounds;     // the bits of the largest magnitudes of q, v, dO and δ; zero at launch
   int32_t batch, heads, keyBatches, keyHeads;
   int32_t queries, keys, d, dv;
+  const int32_t* needed;  // as in ListedArguments
 };
 
 // largestIn is the largest magnitude of a tensor's elements, as bits, which are in the order of the
@@ -37,6 +38,7 @@ template <class T> DEVICE uint32_t largestIn(const Rows& t, int batch, int heads
 // listed_bounds has a row of blocks for each tensor.
 extern "C" __global__ void __launch_bounds__(256) listed_bounds(const __grid_constant__ ListedBounds a) {
   using Element = Arithmetic::Stored;
+  if (a.needed && !*a.needed) return;
   uint32_t most = 0;
   if (blockIdx.y == 0) most = largestIn<Element>(a.q, a.batch, a.heads, a.queries, a.d);
   if (blockIdx.y == 1) most = largestIn<Element>(a.v, a.keyBatches, a.keyHeads, a.keys, a.dv);
@@ -44,6 +46,20 @@ extern "C" __global__ void __launch_bounds__(256) listed_bounds(const __grid_con
   if (blockIdx.y == 3) most = largestIn<float>({(void*)a.delta, (int64_t)a.heads * a.queries, a.queries, 1}, a.batch, a.heads, a.queries, 1);
   most = __reduce_max_sync(~0u, most);
   if (lane() == 0) atomicMax((uint32_t*)a.bounds + blockIdx.y, most);
+}
+
+// ListedClear is the host's listedClear in listedkeys.go.
+struct ListedClear {
+  uint4* to;
+  int64_t count;
+  const int32_t* needed;  // as in ListedArguments
+};
+
+// listed_clear writes zeros to the bounds and the sums, 16 bytes a thread at a time.
+extern "C" __global__ void __launch_bounds__(256) listed_clear(const __grid_constant__ ListedClear a) {
+  if (a.needed && !*a.needed) return;
+  const int64_t step = (int64_t)gridDim.x * blockDim.x;
+  for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < a.count; i += step) a.to[i] = make_uint4(0, 0, 0, 0);
 }
 
 // unitOf is the power of two that sums of integers are multiplied by; 0 where a bound is not
@@ -89,8 +105,8 @@ template <class E, int D, int R, int SPLITS, int KEYS, int STAGES> struct Listed
   float lse[2], delta[2];  // of the lane's rows; lse to base 2
   float unit;              // of integer sums
 
-  DEVICE explicit ListedBackward(const ListedArguments& a)
-      : Base(a), q{sharedAddress(sharedMemory)}, dO{q.base + ROWS * Operand::STRIDE}, k{dO.base + ROWS * Operand::STRIDE},
+  DEVICE ListedBackward(const ListedArguments& a, int block)
+      : Base(a, block), q{sharedAddress(sharedMemory)}, dO{q.base + ROWS * Operand::STRIDE}, k{dO.base + ROWS * Operand::STRIDE},
         v{k.base + Base::TILES * Operand::STRIDE}, p{v.base + Base::TILES * Operand::STRIDE + 2 * split * ROWS * Square::STRIDE},
         dS{p.base + ROWS * Square::STRIDE},
         indices((int32_t*)(sharedMemory + (2 * ROWS + 2 * Base::TILES) * Operand::STRIDE + 2 * SPLITS * ROWS * Square::STRIDE)) {}
@@ -206,20 +222,41 @@ template <class E, int D, int R, int SPLITS, int KEYS, int STAGES> struct Listed
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const int key = half ? second : first;
-        if (key < 0) continue;
-        const int64_t to = sums + (int64_t)key * (2 * D) + column + lane() % 4 * 4;
-        if (a.bounds) {
-#pragma unroll
-          for (int j = 0; j < TOGETHER / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-              atomicAdd((unsigned long long*)a.sums + to + j / 2 * 16 + j % 2 * 2 + e, (unsigned long long)__float2ll_rn(c[0][j][2 * half + e] * unit));
-          continue;
-        }
-#pragma unroll
-        for (int j = 0; j < TOGETHER / 8; j += 2)
-          addSums((float*)a.sums + to + 8 * j, c[0][j][2 * half], c[0][j][2 * half + 1], c[0][j + 1][2 * half], c[0][j + 1][2 * half + 1]);
+        const int64_t to = sums + column + lane() % 4 * 4;
+        if (a.bounds) addIntegers(to, key, c[0], half);
+        else addFloats(to, key, c[0], half);
       }
+    }
+  }
+
+  DEVICE void addIntegers(int64_t to, int key, const float (&c)[TOGETHER / 8][4], int half) const {
+    if (key < 0) return;
+#pragma unroll
+    for (int j = 0; j < TOGETHER / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 2; e++)
+        atomicAdd((unsigned long long*)a.sums + to + (int64_t)key * (2 * D) + j / 2 * 16 + j % 2 * 2 + e,
+                  (unsigned long long)__float2ll_rn(c[j][2 * half + e] * unit));
+  }
+
+  // addFloats adds a line of 128 bytes of a key at a time: four lanes have a half of it, and their
+  // neighbours that of another key. Halves are exchanged.
+  DEVICE void addFloats(int64_t to, int key, const float (&c)[TOGETHER / 8][4], int half) const {
+    static_assert(TOGETHER % 32 == 0, "whole lines");
+    const bool odd = lane() & 4;
+    const int other = __shfl_xor_sync(~0u, key, 4), even = odd ? other : key, uneven = odd ? key : other;
+#pragma unroll
+    for (int j = 0; j < TOGETHER / 8; j += 4) {
+      float low[4], high[4];
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const float x = c[j + e / 2][2 * half + e % 2], y = c[j + 2 + e / 2][2 * half + e % 2];
+        const float got = __shfl_xor_sync(~0u, odd ? x : y, 4);
+        low[e] = odd ? got : x, high[e] = odd ? y : got;
+      }
+      float* const line = (float*)a.sums + to + 8 * j + (odd ? 16 : 0);
+      if (even >= 0) addSums(line + (int64_t)even * (2 * D), low[0], low[1], low[2], low[3]);
+      if (uneven >= 0) addSums(line + (int64_t)uneven * (2 * D), high[0], high[1], high[2], high[3]);
     }
   }
 
@@ -246,8 +283,7 @@ template <class E, int D, int R, int SPLITS, int KEYS, int STAGES> struct Listed
 };
 
 extern "C" __global__ void __launch_bounds__(32 * ROW_WARPS * TILE_SPLITS) listed_backward(const __grid_constant__ ListedArguments a) {
-  ListedBackward<Arithmetic, HEAD_DIM, ROW_WARPS, TILE_SPLITS, TILE_K, TILE_STAGES> kernel(a);
-  kernel.run();
+  forBlocks<ListedBackward<Arithmetic, HEAD_DIM, ROW_WARPS, TILE_SPLITS, TILE_K, TILE_STAGES>>(a);
 }
 
 // ListedSums is the host's listedSums in listedkeys.go.
@@ -259,32 +295,36 @@ struct ListedSums {
   int32_t keyHeads, keys, d, dv;
   float scale;
   int32_t reserved;
+  const int32_t* needed;  // as in ListedArguments
 };
 
-// listed_gradients rounds the sums to dK and dV: four elements a thread.
+// listed_gradients rounds the sums to dK and dV: four elements a thread at a time.
 extern "C" __global__ void __launch_bounds__(256) listed_gradients(const __grid_constant__ ListedSums a) {
   using Element = Arithmetic::Stored;
-  const int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 4;
-  if (at >= a.count) return;
-  float list[4];
-  if (a.bounds) {
-    const float unit = unitOf(a.bounds, a.rows, a.dv);
+  if (a.needed && !*a.needed) return;
+  const float unit = a.bounds ? unitOf(a.bounds, a.rows, a.dv) : 0;
+  const int64_t step = (int64_t)gridDim.x * blockDim.x * 4;
+#pragma unroll 1
+  for (int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 4; at < a.count; at += step) {
+    float list[4];
+    if (a.bounds) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) list[i] = unit == 0 ? __int_as_float(0x7fffffff) : (float)((double)((const int64_t*)a.sums)[at + i] / unit);
-  } else {
-    load<4>((const float*)a.sums + at, list);
-  }
-  const int64_t row = at / (2 * HEAD_DIM);
-  const int within = at % (2 * HEAD_DIM), of = within % HEAD_DIM;
-  const bool isValue = within >= HEAD_DIM;
-  const int64_t key = row % a.keys, plane = row / a.keys;
-  const Rows& t = isValue ? a.dV : a.dK;
-  const int columns = isValue ? a.dv : a.d;
-  const float factor = isValue ? 1 : a.scale;
-  Element* const to = (Element*)t.data + plane / a.keyHeads * t.batch + plane % a.keyHeads * t.head + key * t.row;
+      for (int i = 0; i < 4; i++) list[i] = unit == 0 ? __int_as_float(0x7fffffff) : (float)((double)((const int64_t*)a.sums)[at + i] / unit);
+    } else {
+      load<4>((const float*)a.sums + at, list);
+    }
+    const int64_t row = at / (2 * HEAD_DIM);
+    const int within = at % (2 * HEAD_DIM), of = within % HEAD_DIM;
+    const bool isValue = within >= HEAD_DIM;
+    const int64_t key = row % a.keys, plane = row / a.keys;
+    const Rows& t = isValue ? a.dV : a.dK;
+    const int columns = isValue ? a.dv : a.d;
+    const float factor = isValue ? 1 : a.scale;
+    Element* const to = (Element*)t.data + plane / a.keyHeads * t.batch + plane % a.keyHeads * t.head + key * t.row;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int column = columnOfSum(of + i);
-    if (column < columns) to[column] = fromFloat<Element>(factor * list[i]);
+    for (int i = 0; i < 4; i++) {
+      const int column = columnOfSum(of + i);
+      if (column < columns) to[column] = fromFloat<Element>(factor * list[i]);
+    }
   }
 }

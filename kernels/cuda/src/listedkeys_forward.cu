@@ -21,8 +21,8 @@ struct ListedForward : Listed<E, D, R, BLOCKS, SPLITS, KEYS, STAGES> {
   typename Base::Sums o;
   float most[BLOCKS][2], sum[BLOCKS][2];  // to base 2; of the lane's exponentials
 
-  DEVICE explicit ListedForward(const ListedArguments& a)
-      : Base(a), q{sharedAddress(sharedMemory)}, k{q.base + ROWS * Operand::STRIDE}, v{k.base + Base::TILES * Operand::STRIDE},
+  DEVICE ListedForward(const ListedArguments& a, int block)
+      : Base(a, block), q{sharedAddress(sharedMemory)}, k{q.base + ROWS * Operand::STRIDE}, v{k.base + Base::TILES * Operand::STRIDE},
         indices((int32_t*)(sharedMemory + (ROWS + 2 * Base::TILES) * Operand::STRIDE)) {}
 
   DEVICE void run() {
@@ -164,6 +164,5 @@ struct ListedForward : Listed<E, D, R, BLOCKS, SPLITS, KEYS, STAGES> {
 };
 
 extern "C" __global__ void __launch_bounds__(32 * ROW_WARPS * TILE_SPLITS, LEAST_BLOCKS) listed_forward(const __grid_constant__ ListedArguments a) {
-  ListedForward<Arithmetic, HEAD_DIM, ROW_WARPS, ROW_BLOCKS, TILE_SPLITS, TILE_K, TILE_STAGES> kernel(a);
-  kernel.run();
+  forBlocks<ListedForward<Arithmetic, HEAD_DIM, ROW_WARPS, ROW_BLOCKS, TILE_SPLITS, TILE_K, TILE_STAGES>>(a);
 }
