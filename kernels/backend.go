@@ -21,6 +21,7 @@ type Backend interface {
 	MergeKernels
 	ActivationKernels
 	AddKernels
+	BinaryTargetKernels
 	ChoiceKernels
 	CrossEntropyKernels
 	DropoutKernels

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
 )
 
@@ -56,12 +57,14 @@ type BinaryCrossEntropyOptions struct {
 
 // BinaryCrossEntropy is the mean over all elements of −t·log σ(x) − (1−t)·log(1−σ(x)), where x are
 // logits and t the targets, of the same shape, from 0 to 1: a loss of questions that are answered
-// by yes or no, each for itself. It is exact where σ(x) is too near to 0 or 1 for a float.
+// by yes or no, each for itself. A run with any other target fails. It is exact where σ(x) is too
+// near to 0 or 1 for a float.
 func (x Tensor) BinaryCrossEntropy(targets Tensor, options ...BinaryCrossEntropyOptions) Tensor {
 	x, targets, ok := x.compared("BinaryCrossEntropy", targets)
 	if !ok {
 		return x
 	}
+	targets = x.in.of(ops.BinaryTargets(targets.Node()))
 	positive, weights := targets, first(options).PositiveWeights
 	for i, w := range weights {
 		if w < 0 || math.IsNaN(w) || math.IsInf(w, 1) {

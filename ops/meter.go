@@ -180,6 +180,10 @@ func (d *meter) AddScalar(_ float64, x, y kernels.Tensor) error {
 	return d.add(0, x, y)
 }
 
+func (d *meter) BinaryTargets(targets, y kernels.Tensor) error {
+	return d.add(0, targets, y)
+}
+
 func (d *meter) Div(a, b, c kernels.Tensor) error {
 	return d.add(0, a, b, c)
 }

@@ -19,7 +19,8 @@ import (
 func TestMistakesOfModels(t *testing.T) {
 	batch := data.Batch{
 		"x": data.Floats(make32(24), 4, 6), "images": data.Floats(make32(64), 4, 1, 4, 4), "labels": data.Ints([]int{0, 1, 2, 0}, 4),
-		"tokens": data.Ints([]int{1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4}, 4, 3), "mask": data.Bools(make([]bool, 4), 4),
+		"answers": data.Floats([]float32{0, 1, 0.5, 1, 0, 1.5, -1, 0}, 4, 2),
+		"tokens":  data.Ints([]int{1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4}, 4, 3), "mask": data.Bools(make([]bool, 4), 4),
 	}
 	type scope = nn.Scope
 	type inputs = train.Inputs
@@ -40,7 +41,7 @@ func TestMistakesOfModels(t *testing.T) {
 		want    string
 	}{
 		{loss(func(s *scope, in inputs) nn.Tensor { return classes(s, in.Get("image")).Mean() }), true,
-			`the batch has no array "image", it has ["images" "labels" "mask" "tokens" "x"]`},
+			`the batch has no array "image", it has ["answers" "images" "labels" "mask" "tokens" "x"]`},
 		{loss(func(s *scope, in inputs) nn.Tensor { return classes(s, in.Get("x")).Square() }), false, "model gave a loss of shape [4 3], it needs to be a scalar"},
 		{loss(func(s *scope, in inputs) nn.Tensor { return classes(s, in.Get("tokens")).Mean() }), true, "Linear: x is int, it needs to go with the layer's parameters"},
 		{loss(func(s *scope, in inputs) nn.Tensor { return classes(s, in.Get("x")).CrossEntropy(in.Get("x")) }), true,
@@ -51,6 +52,9 @@ func TestMistakesOfModels(t *testing.T) {
 			return s.Linear("two", in.Get("x"), 2).CrossEntropy(in.Get("labels"))
 		}), false,
 			"targets[2] is 2, it needs to be from 0 to 1, or IgnoreIndex, which is not set (targets is labels)"},
+		{loss(func(s *scope, in inputs) nn.Tensor {
+			return s.Linear("yes", in.Get("x"), 2).BinaryCrossEntropy(in.Get("answers"))
+		}), false, "BinaryCrossEntropy: cpu: targets[2 1] is 1.5, it needs to be from 0 to 1 (targets is answers)"},
 		{loss(func(s *scope, in inputs) nn.Tensor { return s.Embedding("words", in.Get("tokens"), 8, 4).Mean() }), false,
 			"Embedding: cpu: ids[2 1] is 8, it needs to be from 0 to 7 (ids is tokens)"},
 		{loss(func(s *scope, in inputs) nn.Tensor { return classes(s, in.Get("x")).MSE(in.Get("x")) }), true,

@@ -2,6 +2,7 @@ package cpu_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -113,4 +114,35 @@ func TestFunctionErrors(t *testing.T) {
 		{"cpu: div: b is missing, it needs shape [2 3]", b.Div(x, kernels.Tensor{}, x)},
 		{"cpu: softmax backward: dy is missing, it needs shape [2 3]", b.SoftmaxBackward(x, kernels.Tensor{}, x)},
 	})
+}
+
+// Targets from 0 to 1 are copied, and the first other one is told, of a view too.
+func TestBinaryTargets(t *testing.T) {
+	const rows, columns, stride = 60, 90, 100
+	fill := func() (x, y kernels.Tensor, wide, copied []float64) {
+		wide, copied = make([]float64, rows*stride), make([]float64, rows*columns)
+		for i := range wide {
+			if wide[i] = float64(i%11) / 10; i%stride >= columns {
+				wide[i] = 7
+			}
+		}
+		return kernels.Of(wide, rows, stride).Slice(1, 0, columns), kernels.Of(copied, rows, columns), wide, copied
+	}
+	x, y, wide, copied := fill()
+	if err := cpu.New().BinaryTargets(x, y); err != nil {
+		t.Error(err)
+	}
+	for i, got := range copied {
+		if want := wide[i/columns*stride+i%columns]; got != want {
+			t.Fatalf("target %d is %v, want %v", i, got, want)
+		}
+	}
+	for _, wrong := range []float64{1.5, -1e-300, math.NaN(), math.Inf(1)} {
+		x, y, wide, _ := fill()
+		wide[37*stride+5], wide[41*stride] = wrong, 2
+		want := fmt.Sprintf("cpu: binary cross-entropy: targets[37 5] is %v, it needs to be from 0 to 1", wrong)
+		if err := cpu.New().BinaryTargets(x, y); err == nil || err.Error() != want {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
 }

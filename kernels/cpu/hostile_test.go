@@ -194,6 +194,7 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"Apply":           func(m *memory, of kernels.DType) []any { return append([]any{kernels.Exp}, m.alike(of, 2)...) },
 	"ApplyBackward":   func(m *memory, of kernels.DType) []any { return append([]any{kernels.Abs}, m.alike(of, 3)...) },
 	"AddScalar":       func(m *memory, of kernels.DType) []any { return append([]any{2.0}, m.alike(of, 2)...) },
+	"BinaryTargets":   func(m *memory, of kernels.DType) []any { return m.alike(of, 2) },
 	"Div":             func(m *memory, of kernels.DType) []any { return m.alike(of, 3) },
 	"DivBackward":     func(m *memory, of kernels.DType) []any { return m.alike(of, 5) },
 	"TopK": func(m *memory, of kernels.DType) []any {

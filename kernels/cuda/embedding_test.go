@@ -74,6 +74,11 @@ func TestFaults(t *testing.T) {
 		return ids
 	}
 	logits, loss, dLogits, lse := r.normals(kernels.F32, 0, 2, 2, 5), r.empty(kernels.F32, 0), r.empty(kernels.F32, 0, 2, 2, 5), r.normals(kernels.F32, 0, 2, 2)
+	answers := func(dtype kernels.DType, values ...float32) kernels.Tensor {
+		x := r.empty(dtype, 0, len(values)).Tensor
+		r.must(r.d.Copy(x, kernels.Of(values, len(values))))
+		return x
+	}
 	pad := -100
 	entropy := func(targets kernels.Tensor) *kernels.CrossEntropy {
 		return &kernels.CrossEntropy{Logits: logits.Tensor, Targets: targets, CrossEntropyOptions: kernels.CrossEntropyOptions{IgnoreIndex: &pad}}
@@ -93,6 +98,12 @@ func TestFaults(t *testing.T) {
 		}},
 		{"cross-entropy backward: element 0 of targets is 1099511627776, it needs to be from 0 to 4, or IgnoreIndex", func() error {
 			return r.d.CrossEntropyBackward(entropy(set(1<<40, 1, 2, 4)), kernels.CrossEntropyGradients{LSE: lse.Tensor, DLogits: dLogits.Tensor})
+		}},
+		{"binary cross-entropy: element 6 of targets is 1.5, it needs to be from 0 to 1", func() error {
+			return r.d.BinaryTargets(answers(kernels.F32, 0, 1, 0.5, 1, 0, 0, 1.5, 1), r.empty(kernels.F32, 0, 8).Tensor)
+		}},
+		{"binary cross-entropy: element 2 of targets is -0.5, it needs to be from 0 to 1", func() error {
+			return r.d.BinaryTargets(answers(kernels.BF16, 0, 1, -0.5), r.empty(kernels.BF16, 0, 3).Tensor)
 		}},
 	} {
 		for _, wait := range []func() error{r.d.Synchronize, func() error {

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
@@ -33,6 +34,7 @@ const (
 	faultListBlocks
 	faultListedForward
 	faultListedBackward
+	faultBinaryTargets
 )
 
 // faultNames are what messages call the kernels and their indices.
@@ -46,6 +48,7 @@ var faultNames = [...]struct{ kernel, indices, also string }{
 	faultScatter:              {"scatter", "ids", ""},
 	faultListBlocks:           {"list blocks", "lists", ""},
 	faultListedForward:        {"listed attention forward", "lists", ", or -1, which is no key"},
+	faultBinaryTargets:        {"binary cross-entropy", "targets", ""},
 	faultListedBackward:       {"listed attention backward", "lists", ", or -1, which is no key"},
 }
 
@@ -58,6 +61,9 @@ func (d *Device) fault(kernel faultKernel) (fault, error) {
 // faultError is what a kernel noted.
 func faultError(n driver.Note) error {
 	name := faultNames[n.Kernel]
+	if faultKernel(n.Kernel) == faultBinaryTargets { // whose targets are numbers
+		return fmt.Errorf("%s: element %d of %s is %v, it needs to be from 0 to 1", name.kernel, n.Position, name.indices, math.Float64frombits(uint64(n.Value)))
+	}
 	return fmt.Errorf("%s: element %d of %s is %d, it needs to be from 0 to %d%s",
 		name.kernel, n.Position, name.indices, n.Value, n.Limit-1, name.also)
 }

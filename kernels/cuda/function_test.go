@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -96,6 +97,27 @@ func TestFunctionsOfSpecialNumbers(t *testing.T) {
 				if got != want[i] && !(math.IsNaN(got) && math.IsNaN(want[i])) {
 					t.Errorf("%v: %v of element %d is %v, want %v", dtype, f, i, got, want[i])
 				}
+			}
+		}
+	}
+}
+
+// Targets from 0 to 1 are copied as they are, of all types and lengths.
+func TestBinaryTargets(t *testing.T) {
+	r := newRowwiseTest(t, "binary targets")
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
+		for _, n := range []int{1, 7, 64, 100_003} {
+			x, y := r.empty(dtype, 0, n).Tensor, r.empty(dtype, 0, n).Tensor
+			want, got := make([]float32, n), make([]float32, n)
+			for i := range want {
+				want[i] = float32(i%9) / 8
+			}
+			r.must(r.d.Copy(x, kernels.Of(want, n)))
+			r.must(r.d.BinaryTargets(x, y))
+			r.must(r.d.Copy(kernels.Of(got, n), y))
+			r.must(r.d.Synchronize())
+			if !slices.Equal(got, want) {
+				t.Errorf("%v: %d targets are not what they were", dtype, n)
 			}
 		}
 	}

@@ -56,6 +56,25 @@ template <class T> __device__ __forceinline__ void divideBackward(const Elementw
   });
 }
 
+// BinaryTargets is the host's binaryTargets in binarytargets.go.
+struct BinaryTargets {
+  Elementwise e;
+  Fault fault;
+};
+
+// binaryTargets copies targets, and reports the bits of one, as a double, that is not from 0 to 1.
+template <class T> __device__ __forceinline__ void binaryTargets(const BinaryTargets& b) {
+  const Elementwise& e = b.e;
+  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float x[n];
+    load<n>((const T*)e.data[1] + at[1], x);
+#pragma unroll
+    for (int i = 0; i < n; i++)
+      if (!(x[i] >= 0 && x[i] <= 1)) b.fault.report(at[0] + i, __double_as_longlong(x[i]), 2);
+    return storing<n>((T*)e.data[0] + at[0], x);
+  });
+}
+
 #define FUNCTION(name, T)                                                                                      \
   extern "C" __global__ void __launch_bounds__(256) function_##name(const __grid_constant__ Elementwise e) {   \
     switch (e.mode) {                                                                                          \
@@ -75,6 +94,9 @@ template <class T> __device__ __forceinline__ void divideBackward(const Elementw
   }                                                                                                            \
   extern "C" __global__ void __launch_bounds__(256) add_scalar_##name(const __grid_constant__ Elementwise e) { \
     shift<T>(e);                                                                                               \
+  }                                                                                                            \
+  extern "C" __global__ void __launch_bounds__(256) binary_targets_##name(const __grid_constant__ BinaryTargets b) { \
+    binaryTargets<T>(b);                                                                                       \
   }                                                                                                            \
   extern "C" __global__ void __launch_bounds__(256) div_##name(const __grid_constant__ Elementwise e) {        \
     divide<T>(e);                                                                                              \
