@@ -191,7 +191,7 @@ template <class To, class From, int n> __device__ __forceinline__ void rareRow(c
 // frequentRow gives a block a frequent row and 32·n columns of it. Each of its warps adds its share
 // of the positions, as rareRow does; then the warps' sums are added in order.
 template <class To, class From, int n> __device__ __forceinline__ void frequentRow(const EmbeddingBackward& b, int k, int first) {
-  constexpr int ahead = 128 / sizeof(Piece<From, n>) < 16 ? 128 / sizeof(Piece<From, n>) : 16;  // in as many registers
+  constexpr int ahead = 8;
   __shared__ float shared[warps][32 * n];
   const EmbeddingArguments& a = b.arguments;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = first + lane * n, inside = min(column, a.lines.length - n);
