@@ -359,7 +359,7 @@ func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (varian
 			if !fits || v.boxCols > 0 && !maps {
 				continue
 			}
-			if best == nil || v.d+v.dv < best.d+best.dv || v.d+v.dv == best.d+best.dv && best.mod && !v.mod {
+			if best == nil || v.d+v.dv < best.d+best.dv || v.d+v.dv == best.d+best.dv && v.options.count() < best.options.count() {
 				best = v
 			}
 		}
@@ -380,6 +380,8 @@ func (c *attention) suits(v *variant) bool {
 		return !c.changes() && !c.user && c.Dropout.P > 0
 	case v.unbiased:
 		return !c.user && !c.Bias.IsSet() && c.Dropout.P == 0 && c.changes()
+	case v.slopes:
+		return !c.user && !c.Bias.IsSet() && c.Dropout.P == 0 && c.SoftCap == 0 && c.ALiBi != nil
 	case c.user:
 		return c.fitsPlain(v)
 	}

@@ -334,6 +334,29 @@ func TestAttentionOfSlopesAndCaps(t *testing.T) {
 	}
 }
 
+// Slopes over many tiles, most of which lie on one side of a tile's queries.
+func TestAttentionOfSlopesOverManyTiles(t *testing.T) {
+	device(t)
+	for m, a := range arithmetics[:2] {
+		for k, size := range [][2]int{{64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}} {
+			for n, options := range [][]Option{
+				{SlopesOf(0.03, -0.002)}, {SlopesOf(0.3, 0.0007), Causal, DLSE}, {SlopesOf(-0.04, 1.7), CausalTopLeft, Sinks},
+				{SlopesOf(0.01, 0.5), WindowOf(300, 150)}, {SlopesOf(7.9, -0.3)}, {SlopesOf(0.02, 0.1), NegativeScale},
+			} {
+				c := Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 700, Sk: 1101, D: size[0], Dv: size[1], Layout: BSHD, Options: options, Seed: uint64(6*k + n)}
+				switch (n + k + m) % 3 {
+				case 1:
+					c.Sq, c.Sk = 1101, 700
+					c.QLens, c.KVLens = []int{0, 300, 1090}, []int{0, 120, 700}
+				case 2:
+					c.Batch, c.KVLengths = 2, []int{900, 333}
+				}
+				a.cheaplyBeside(t, affordable(c))
+			}
+		}
+	}
+}
+
 // Tensors may lie in memory in any way; gradients are written in the layout of their inputs and
 // gaps are left alone.
 func TestAttentionLayouts(t *testing.T) {
@@ -441,6 +464,7 @@ func TestAttentionOfLongSequences(t *testing.T) {
 			{Sq: 2300, Sk: 2048, Layout: BSHD, Options: []Option{Plain}},
 			{Sq: 2300, Sk: 2048, Layout: BSHD, Options: []Option{Causal}},
 			{Sq: 2100, Sk: 2500, Options: []Option{Causal, WindowOf(700, -1)}},
+			{Sq: 2100, Sk: 2051, Layout: BSHD, Options: []Option{SlopesOf(0.004, -0.02, 0.9)}},
 			{Sq: 4200, Sk: 4100, D: 104, Layout: BSHD, Options: []Option{Causal}, QLens: []int{0, 1900, 4200}, KVLens: []int{0, 2150, 4100}},
 			{Sq: 4100, Sk: 4500, Layout: BHSD, Options: []Option{Plain}, QLens: []int{0, 4090, 4100}, KVLens: []int{0, 17, 4500}},
 		} {
@@ -448,7 +472,7 @@ func TestAttentionOfLongSequences(t *testing.T) {
 				c.D = 128
 			}
 			c.Batch, c.Heads, c.KeyHeads, c.Dv, c.Seed = 1, heads, heads/2, c.D, uint64(10*m+n)
-			a.runCheaply(t, c)
+			a.cheaplyBeside(t, c)
 		}
 	}
 }
@@ -477,7 +501,7 @@ func TestAttentionKernels(t *testing.T) {
 			for n, size := range [][2]int{{32, 32}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}, {576, 512}} {
 				for k, options := range [][]Option{
 					{Plain}, {Causal, DLSE, Sinks}, {WindowOf(37, 5), SoftCap}, {ALiBi, Dropout}, {BiasOver("HQ"), Causal, DropoutOf(0.7)},
-					{BiasOver("BHQ"), SoftCap}, {RowBiasOver("BH"), Sinks}, {WindowOf(50, -1), Dropout}, {Dropout},
+					{BiasOver("BHQ"), SoftCap}, {RowBiasOver("BH"), Sinks}, {WindowOf(50, -1), Dropout}, {Dropout}, {ALiBi, Sinks},
 				} {
 					c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 130, Sk: 199, D: size[0], Dv: size[1], Layout: []Layout{BHSD, BSHD, Padded}[(n+k)%3],
 						Options: options, Seed: uint64(10*m + k)}
@@ -488,11 +512,15 @@ func TestAttentionKernels(t *testing.T) {
 				}
 				// Longer than what shorter tiles are for, and a head of another size than the
 				// kernel's.
-				compute(Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 1100, Sk: 1051, D: size[0] - 8, Dv: size[1] - 8, Options: []Option{Plain}}, false)
+				for _, option := range []Option{Plain, ALiBi, SoftCap} {
+					compute(Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 1100, Sk: 1051, D: size[0] - 8, Dv: size[1] - 8, Options: []Option{option}}, false)
+				}
 			}
 			maps := !a.anyDevice && (a.half != kernels.NoDType || a.precision >= kernels.PrecisionBFloat16)
 			if heads := d.HeadsOfLongTiles(2048); heads > 0 && maps {
-				compute(Case{Batch: 1, Heads: heads, KeyHeads: 2, Sq: 2048, Sk: 2048, D: 128, Dv: 128, Options: []Option{Plain}}, false)
+				for _, option := range []Option{Plain, ALiBi} {
+					compute(Case{Batch: 1, Heads: heads, KeyHeads: 2, Sq: 2048, Sk: 2048, D: 128, Dv: 128, Options: []Option{option}}, false)
+				}
 			}
 			operands := "f32"
 			switch {
@@ -519,6 +547,7 @@ func deterministic() []Case {
 		{Batch: 1, Heads: 4, KeyHeads: 1, Sq: 700, Sk: 500, D: 128, Dv: 128, Options: []Option{Plain}},
 		{Batch: 2, Heads: 2, KeyHeads: 2, Sq: 300, Sk: 333, D: 96, Dv: 96, Options: []Option{Causal, BiasOver("Q"), Sinks, Dropout}},
 		{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 500, Sk: 600, D: 64, Dv: 64, Options: []Option{SoftCap, ALiBi}},
+		{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 1100, Sk: 600, D: 128, Dv: 128, Options: []Option{ALiBi}},
 		{Batch: 1, Heads: 2, KeyHeads: 2, Sq: 400, Sk: 520, D: 256, Dv: 256, Layout: BSHD, Options: []Option{WindowOf(90, 20)},
 			QLens: []int{0, 10, 180, 400}, KVLens: []int{0, 200, 333, 520}},
 		{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 300, Sk: 410, D: 576, Dv: 512, Options: []Option{Causal, BiasOver("Q"), DLSE}},

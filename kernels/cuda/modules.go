@@ -166,6 +166,8 @@ func (v variant) module() compiledModule {
 		m.Defines = append(m.Defines, "SCORE=DroppedScore")
 	case v.unbiased:
 		m.Defines = append(m.Defines, "SCORE=UnbiasedScore")
+	case v.slopes:
+		m.Defines = append(m.Defines, "SCORE=SlopesScore")
 	case strings.HasPrefix(v.name, "attention"):
 		m.Defines = append(m.Defines, "SCORE=PlainScore")
 	}

@@ -12,17 +12,36 @@ type variant struct {
 	source      string  // the file of src that it is compiled from, without .cu
 	d, dv       int     // sizes of a head that it is compiled for; it also serves smaller ones
 	element     element // of q, k, v and what goes with them
-	mod         bool    // it knows soft cap, slopes, bias and dropout
-	drops       bool    // it knows dropout, and nothing else that changes scores
-	unbiased    bool    // it knows soft cap and slopes, and nothing else that changes scores
 	tileQ       int     // query rows of a tile
 	tileK       int     // keys of a tile
 	threads     int
 	sharedBytes int      // dynamic shared memory
 	defines     []string // what else the compiler is told of the tile
 
+	options
 	parts
 	boxes
+}
+
+// options are those that a variant knows, of all that change scores: none, or one of these sets.
+type options struct {
+	mod      bool // soft cap, slopes, bias and dropout
+	drops    bool // dropout
+	unbiased bool // soft cap and slopes
+	slopes   bool // slopes
+}
+
+// count is how many they are.
+func (o options) count() int {
+	switch {
+	case o.mod:
+		return 4
+	case o.unbiased:
+		return 2
+	case o.drops, o.slopes:
+		return 1
+	}
+	return 0
 }
 
 // parts are those of heads in kernels whose blocks compute some of their columns.

@@ -29,14 +29,14 @@ var backward90Tiles = []backward90Tile{
 }
 
 // backward90Variants are the backward kernels for sm_90a: each size in both 16-bit types, without
-// and with modified scores, and what backward90Shorter chooses.
+// and with modified scores, with slopes alone, and what backward90Shorter chooses.
 func backward90Variants() []variant {
 	var list []variant
 	for _, t := range backward90Tiles {
 		for _, e := range []element{elementBF16, elementF16} {
-			list = append(list, t.variant(e, t.tileQ, false, ""), t.variant(e, t.tileQMod, true, "_mod"))
+			list = append(list, t.variant(e, t.tileQ, false, ""), t.variant(e, t.tileQMod, true, "_mod"), t.slopes(e, t.tileQ, "_slopes"))
 			if t.tileQShort > 0 {
-				list = append(list, t.variant(e, t.tileQShort, false, "_short"))
+				list = append(list, t.variant(e, t.tileQShort, false, "_short"), t.slopes(e, t.tileQShort, "_slopes_short"))
 			}
 		}
 	}
@@ -49,13 +49,24 @@ const backward90Source = "attention_backward_sm90"
 func (t backward90Tile) variant(e element, tileQ int, mod bool, suffix string) variant {
 	v := variant{
 		source: backward90Source, name: backward90Source + "_" + t.suffix(e) + suffix,
-		d: t.d, dv: t.dv, element: e, mod: mod, tileQ: tileQ, tileK: t.tileK, threads: 384,
+		d: t.d, dv: t.dv, element: e, options: options{mod: mod}, tileQ: tileQ, tileK: t.tileK, threads: 384,
 		sharedBytes: t.sharedBytes(tileQ, mod), boxes: boxes{boxCols: 64, boxQ: tileQ, boxK: t.tileK},
 	}
 	if mod {
 		v.threads, v.boxBias = 512, tileQ
 	} else if t.alone() {
 		v.threads = 256
+	}
+	return v
+}
+
+// slopes is the variant for slopes alone. It is like the one without modified scores, and has a
+// place for distances, where heads are not wide: those have room for them.
+func (t backward90Tile) slopes(e element, tileQ int, suffix string) variant {
+	v := t.variant(e, tileQ, false, suffix)
+	if v.slopes = true; t.d <= 128 {
+		const rowBytes, stages = 32, 2
+		v.sharedBytes += rowBytes * (t.tileK + stages*tileQ)
 	}
 	return v
 }
@@ -75,7 +86,7 @@ func backward90Shorter(v variant, a *arguments) variant {
 	}
 	table := backwardVariants()[0]
 	at := slices.IndexFunc(table, func(w variant) bool {
-		return w.d == v.d && w.dv == v.dv && w.element == v.element && !w.mod && w.tileQ < v.tileQ
+		return w.d == v.d && w.dv == v.dv && w.element == v.element && w.options == v.options && w.tileQ < v.tileQ
 	})
 	if at < 0 {
 		return v

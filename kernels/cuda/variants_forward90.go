@@ -10,12 +10,13 @@ import (
 // forward90Tile is how src/attention_forward_sm90.cuh cuts a problem for one size of head.
 type forward90Tile struct {
 	d, dv   int
-	groups  int // of 64 query rows, a warpgroup each
-	tileK   int // keys
-	stages  int // key tiles, and value tiles, in shared memory at a time
-	stagesQ int // tiles of queries there
-	bias    int // pieces of a mapped bias there, each the tile's rows of 128 bytes
-	heads   int // that a tile has, one for each group, or 0: it has one
+	groups  int  // of 64 query rows, a warpgroup each
+	tileK   int  // keys
+	stages  int  // key tiles, and value tiles, in shared memory at a time
+	stagesQ int  // tiles of queries there
+	bias    int  // pieces of a mapped bias there, each the tile's rows of 128 bytes
+	heads   int  // that a tile has, one for each group, or 0: it has one
+	slants  bool // there is a place for the distances of slopes
 }
 
 // forward90Tiles are the sizes that forward kernels for sm_90a are compiled for, and
@@ -54,22 +55,25 @@ var (
 
 // forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and
 // with modified scores, what forward90Longer chooses, those with dropout alone, and those with soft
-// cap and slopes alone, which have the tiles of plain scores.
+// cap and slopes alone, or slopes alone, which have the tiles of plain scores.
 func forward90Variants() []variant {
 	var list []variant
 	for _, tiles := range []struct {
 		sizes          []forward90Tile
 		kernel, suffix string
-		knows          variant
+		knows          options
 	}{
-		{forward90Tiles, "forward", "", variant{}}, {forward90ModTiles, "forward", "_mod", variant{mod: true}},
-		{forward90LongTiles, "forward", "_long", variant{}}, {forward90DropoutTiles, "forward_dropout", "", variant{drops: true}},
-		{forward90Tiles, "forward", "_unbiased", variant{unbiased: true}},
+		{forward90Tiles, "forward", "", options{}}, {forward90ModTiles, "forward", "_mod", options{mod: true}},
+		{forward90LongTiles, "forward", "_long", options{}}, {forward90DropoutTiles, "forward_dropout", "", options{drops: true}},
+		{forward90Tiles, "forward", "_unbiased", options{unbiased: true}}, {forward90Tiles, "forward", "_slopes", options{slopes: true}},
+		{forward90LongTiles, "forward", "_slopes_long", options{slopes: true}},
 	} {
 		for _, t := range tiles.sizes {
+			// Slopes come by product where shared memory has room for the distances.
+			t.slants = tiles.knows.slopes && !(t.d == 192 && t.dv == 128)
 			for _, e := range []element{elementBF16, elementF16} {
 				v := t.variant(tiles.kernel, e, tiles.suffix)
-				if v.mod, v.drops, v.unbiased = tiles.knows.mod, tiles.knows.drops, tiles.knows.unbiased; v.mod {
+				if v.options = tiles.knows; v.mod {
 					v.boxBias = v.tileQ
 				}
 				list = append(list, v)
@@ -90,18 +94,30 @@ func (t forward90Tile) variant(kernel string, e element, suffix string) variant 
 		source: source, name: name, d: t.d, dv: t.dv, element: e,
 		tileQ: 64 * t.groups / max(1, t.heads), tileK: t.tileK, threads: 128 * (t.groups + 1), sharedBytes: t.sharedBytes(),
 		boxes:   boxes{boxCols: 64, boxQ: 64, boxK: t.tileK},
-		defines: []string{fmt.Sprintf("STAGES=%d", t.stages), fmt.Sprintf("STAGES_Q=%d", t.stagesQ), fmt.Sprintf("STAGES_BIAS=%d", t.bias), fmt.Sprintf("TILE_HEADS=%d", max(1, t.heads))},
+		defines: t.defines(),
 	}
 }
 
+func (t forward90Tile) defines() []string {
+	list := []string{fmt.Sprintf("STAGES=%d", t.stages), fmt.Sprintf("STAGES_Q=%d", t.stagesQ), fmt.Sprintf("STAGES_BIAS=%d", t.bias), fmt.Sprintf("TILE_HEADS=%d", max(1, t.heads))}
+	if t.slants {
+		list = append(list, "SLANTS=1")
+	}
+	return list
+}
+
 // sharedBytes is ForwardShape::SharedBytes: Q and the rings of K and V in chunks of 64 columns, a
-// piece for each warp's rows of O, the pieces of the bias, barriers, and what aligning the start
-// may cost.
+// piece for each warp's rows of O, the pieces of the bias, the distances of slopes, barriers, and
+// what aligning the start may cost.
 func (t forward90Tile) sharedBytes() int {
 	const columns, rowBytes, barriers, alignment = 64, 128, 320, 1024
 	chunks, chunksV := (t.d+columns-1)/columns, (t.dv+columns-1)/columns
 	rows := 64*t.groups*(t.stagesQ*chunks+1+t.bias) + t.stages*t.tileK*(chunks+chunksV)
-	return rowBytes*rows + barriers + alignment
+	slants := 0
+	if t.slants {
+		slants = 32 * t.tileK
+	}
+	return rowBytes*rows + slants + barriers + alignment
 }
 
 // forward90Longer is the variant of v's size and type with larger tiles of queries if there is one,
@@ -120,7 +136,7 @@ func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 	}
 	table := forwardVariants()[0]
 	at := slices.IndexFunc(table, func(w variant) bool {
-		return w.d == v.d && w.dv == v.dv && w.element == v.element && !w.mod && !w.drops && !w.unbiased && w.tileQ > v.tileQ
+		return w.d == v.d && w.dv == v.dv && w.element == v.element && w.options == v.options && w.tileQ > v.tileQ
 	})
 	if at < 0 {
 		return v

@@ -127,7 +127,7 @@ func wideVariants80(kernel string, keeps bool, of func(w wide80) tile80, bytes f
 		l := layout80{places: 2}
 		list = append(list, variant{
 			source: source, name: source + "_wide_" + e.name, d: kernels.MaxHeadDim, dv: kernels.MaxHeadDim,
-			parts: parts{part: t.d, keeps: keeps && !e.scaled()}, element: e.element, mod: true,
+			parts: parts{part: t.d, keeps: keeps && !e.scaled()}, element: e.element, options: options{mod: true},
 			tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: bytes(t, e), defines: append(l.defines(), "TILE_WIDE=1"),
 		})
 	}
@@ -202,7 +202,7 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, lay
 			l, bytes := layout(t, e, mod)
 			v := variant{
 				source: source, name: source + "_d" + strconv.Itoa(t.d) + "_" + e.name,
-				d: t.d, dv: t.d, element: e.element, mod: mod,
+				d: t.d, dv: t.d, element: e.element, options: options{mod: mod},
 				tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: bytes, defines: l.defines(),
 			}
 			if mod {

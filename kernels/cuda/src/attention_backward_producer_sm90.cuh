@@ -1,7 +1,7 @@
 // The producer warpgroup of attention backward for sm_90a, a role a warp: loading, statistics, and
 // the order of the sums of dQ.
 #pragma once
-#include "attention_backward_barriers_sm90.cuh"
+#include "attention_backward_slants_sm90.cuh"
 
 // KeyRows is where a tile's keys begin in memory: in as many pieces, of equal size, as lie apart.
 template <class Shape> struct KeyRows {
@@ -87,7 +87,8 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
 }
 
 // backwardStats is a warp's part: it brings LSE, as keptLSE, and δ without keepScaleAfter.
-// LSE is +∞ where P must be 0: in rows that see no keys and rows beyond the end.
+// LSE is +∞ where P must be 0: in rows that see no keys and rows beyond the end. Where slopes come
+// by product it brings what a step needs of them.
 template <class Shape>
 DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
   constexpr int PerLane = (Shape::TileQ + 31) / 32;
@@ -102,10 +103,11 @@ DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const Ba
       const int64_t row = ((int64_t)record.batch() * a.heads + steps.head) * a.sq + record.q0();
       const int sq = record.sq();
       float lse[PerLane], delta[PerLane];
+      const BackwardSlant<Shape> slant(a, record, steps);
 #pragma unroll
       for (int i = 0; i < PerLane; i++) {
         const int at = steps.m * Shape::TileQ + i * 32 + lane;
-        lse[i] = at >= sq ? -INFINITY : Shape::Modified ? keptLSE<false>(a.lse[row + at]) : a.lse[row + at] * LOG2E;
+        lse[i] = at >= sq ? -INFINITY : Shape::Score::CHANGES ? keptLSE<false>(slant.lse(a.lse[row + at])) : a.lse[row + at] * LOG2E;
         delta[i] = at < sq ? a.delta[row + at] * deltaScale : 0;
         if (lse[i] == -INFINITY) lse[i] = INFINITY;
       }
@@ -117,6 +119,7 @@ DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const Ba
           storeShared4(to + i * 128, lse[i]);
           storeShared4(to + Shape::TileQ * 4 + i * 128, delta[i]);
         }
+      slant.put(shared, ring.stage, lse);
       barrierArrive(barriers.fullStats(ring.stage));
       ring.advance();
     }

@@ -1,7 +1,7 @@
 // What both kinds of consumers of attention backward for sm_90a do with scores: products, P, dS,
 // and the sums of dQ.
 #pragma once
-#include "attention_backward_barriers_sm90.cuh"
+#include "attention_backward_slants_sm90.cuh"
 
 // BackwardScores is what a consumer warpgroup does with a tile of S and dP of 64 keys, whatever it
 // is for. A thread holds two rows, that is keys, (r = 0, 1: row and row + 8) in the accumulators'
@@ -12,7 +12,7 @@ template <class Shape> struct BackwardScores {
   using Sums = typename Shape::Sums;
   using Score = typename Shape::Score;
   static constexpr int D = Shape::D, DV = Shape::DV, TileQ = Shape::TileQ, Stages = Shape::Stages;
-  static constexpr bool Modified = Shape::Modified;
+  static constexpr bool Modified = Shape::Modified, Changes = Score::CHANGES;
 
   const AttentionArguments& a;
   const uint32_t shared;
@@ -63,13 +63,15 @@ template <class Shape> struct BackwardScores {
   }
 
   // startProduct starts a product of 64 rows of `left` and the rows of `right`, which both have
-  // Columns contiguous columns.
-  template <int Columns> static DEVICE void startProduct(float (&x)[TileQ / 2], uint32_t left, int leftChunk, uint32_t right) {
+  // Columns contiguous columns, with what more adds.
+  template <int Columns, class More>
+  static DEVICE void startProduct(float (&x)[TileQ / 2], uint32_t left, int leftChunk, uint32_t right, More more) {
     productFence();
 #pragma unroll
     for (int i = 0; i < Columns / 16; i++)
       Wgmma<TileQ>::template ss<0, 0>(x, operand(left, i / 4 * leftChunk + i % 4 * 32),
                                       operand(right, i / 4 * Shape::QChunk + i % 4 * 32), i != 0);
+    more();
     productCommit();
   }
   // ownRows is where the group's keys begin in a chunk of K or V.
@@ -77,12 +79,17 @@ template <class Shape> struct BackwardScores {
   // startScores starts S = K·Qᵀ.
   DEVICE void startScores(float (&s)[TileQ / 2], uint32_t n) const {
     forget(s);
-    startProduct<D>(s, shared + Shape::KAt + ownRows(), Shape::KChunk, shared + Shape::QAt + stageOf(n) * Shape::QBytes);
+    startProduct<D>(s, shared + Shape::KAt + ownRows(), Shape::KChunk, shared + Shape::QAt + stageOf(n) * Shape::QBytes, [&]() {
+      if constexpr (Shape::Slants) {
+        const BackwardSlants<Shape> slants(shared);
+        Wgmma<TileQ>::template ss<0, 0>(s, slants.left(Shape::Wide ? 0 : group), slants.right(stageOf(n)), 1);
+      }
+    });
   }
   // startOutputs starts dP = V·dOᵀ.
   DEVICE void startOutputs(float (&dp)[TileQ / 2], uint32_t n) const {
     forget(dp);
-    startProduct<DV>(dp, shared + Shape::VAt + ownRows(), Shape::KChunk, shared + Shape::OAt + stageOf(n) * Shape::OBytes);
+    startProduct<DV>(dp, shared + Shape::VAt + ownRows(), Shape::KChunk, shared + Shape::OAt + stageOf(n) * Shape::OBytes, []() {});
   }
   // startGradient starts adding weights·rows to the gradient of the group's keys: P·dO or dS·Q.
   template <int N>
@@ -125,6 +132,7 @@ template <class Shape> struct BackwardScores {
   // waitQ and waitO wait for Q and dO of a step, waitK for K.
   DEVICE void waitQ(const Steps& steps, uint32_t n) const {
     barrierWait(barriers().fullQ(stageOf(n)), parityOf(n));
+    if (Shape::Slants) barrierWait(barriers().fullStats(stageOf(n)), parityOf(n));
     clearQ(Shape::QAt + stageOf(n) * Shape::QBytes, Shape::Chunks, steps);
   }
   DEVICE void waitO(const Steps& steps, uint32_t n) const {
@@ -265,9 +273,19 @@ template <class Shape> struct BackwardScores {
   DEVICE void probabilities(float (&s)[TileQ / 2], uint32_t (&p)[TileQ / 4], uint32_t (&forValues)[TileQ / 4],
                             const Steps& now, Masked) {
     const float factor = Score::factorOf(a), toLog2 = factor * LOG2E;
-    const bool far = Modified && Score::adds(a) && someFar();  // ahead, behind which it is there
-    if constexpr (Modified) Score::change(a, Tile(*this, s, now));
-    if (Modified && far) exponentials(s, [&](float x, float lse) { return powerOf<false>(x, factor, lse); });
+    bool far = false, oneByOne = Changes;
+    if constexpr (Shape::Slants) {
+      using Slants = BackwardSlants<Shape>;
+      const uint32_t told = __shfl_sync(~0u, loadShared4(Slants(shared).told(stageOf(n))), 0);
+      far = told & Slants::SomeFar;
+      oneByOne = told & Slants::OneByOne;
+    } else if constexpr (Changes) {
+      far = Score::adds(a) && someFar();  // ahead, behind which it is there
+    }
+    if constexpr (Changes) {
+      if (oneByOne) Score::change(a, Tile(*this, s, now));
+    }
+    if (Changes && far) exponentials(s, [&](float x, float lse) { return powerOf<false>(x, factor, lse); });
     else exponentials(s, [&](float x, float lse) { return fmaf(x, toLog2, -lse); });
     if (Masked::value) now.record.mask().hide(Tile(*this, s, now), 0);
 #pragma unroll
@@ -333,7 +351,7 @@ template <class Shape> struct BackwardScores {
         }
       }
     }
-    if constexpr (Modified) {
+    if constexpr (Changes) {
       if (Score::hasGains(a)) {
         Score::addGradients(a, Tile(*this, dp, now));
 #pragma unroll
@@ -380,7 +398,7 @@ template <class Shape> struct BackwardScores {
   // putDS writes the group's keys of dS to shared memory, a row a query.
   DEVICE void putDS(const uint32_t (&packed)[TileQ / 4]) {
     barrierWait(barriers().emptyDS(bufferOf(n)), bufferParity(n) ^ 1);
-    if (Modified) __syncwarp();  // the warp has read the gains
+    if (Changes) __syncwarp();  // the warp has read the gains
     const uint32_t to = shared + Shape::DSAt + bufferOf(n) * Shape::DSBytes + (Shape::Wide ? 0 : group * Shape::QChunk);
 #pragma unroll
     for (int i = 0; i < TileQ / 16; i++)

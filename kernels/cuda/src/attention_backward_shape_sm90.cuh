@@ -9,7 +9,9 @@
 template <int HeadDim, int HeadDimV, int QueryTile, class ScorePolicy, int KeyTile = HeadDim <= 128 ? 128 : 64> struct BackwardShape {
   using Score = ScorePolicy;
   using Sums = BackwardSums<HeadDim, QueryTile>;
-  static constexpr bool Wide = HeadDim > 128, Modified = Score::CHANGES;
+  static constexpr bool Wide = HeadDim > 128, Modified = Score::DROPS;
+  // Slopes alone, which need neither helpers nor places for a bias, come by product.
+  static constexpr bool Slants = Score::CHANGES && !Modified;
   static constexpr int D = HeadDim, DV = HeadDimV, TileQ = QueryTile, TileK = KeyTile, Stages = 2;
   // Consumer warpgroups, and how many steps later than dS they compute dQ of it: one alone need not
   // wait for another's.
@@ -26,14 +28,17 @@ template <int HeadDim, int HeadDimV, int QueryTile, class ScorePolicy, int KeyTi
   static constexpr int KAt = 0, VAt = KAt + KBytes, QAt = VAt + VBytes, OAt = QAt + Stages * QBytes;
   static constexpr int DSAt = OAt + Stages * OBytes, PAt = DSAt + (Late + 1) * DSBytes;
   // P on its way between warpgroups, two buffers, in wide shapes. With options the second one holds
-  // the bias, or the gains of scores; other shapes have the bias in a place of its own, and gains
+  // the bias, or the gains of scores, or the operands of slopes; other shapes have the bias in a place of its own, and gains
   // where dS will be.
   static constexpr int PBytes = Wide ? QChunk : 0, PEnd = PAt + 2 * PBytes;
   static constexpr int BiasAt = Wide ? PAt + PBytes : PEnd, BiasBytes = DSBytes;
   static constexpr int BiasEnd = PEnd + (Modified && !Wide ? BiasBytes : 0);
   static constexpr int BitsAt = BiasEnd, BitsBytes = Modified ? TileK * TileQ / 8 : 0, StatsAt = BitsAt + BitsBytes;
   static_assert(!Modified || TileQ % 64 == 0, "the bits of dropout come for 64 rows at a time");
-  static constexpr int BarriersAt = StatsAt + Stages * TileQ * 8;
+  static constexpr int StatsEnd = StatsAt + Stages * TileQ * 8;
+  static constexpr int SlantsAt = Wide ? PAt + PBytes : StatsEnd, SlantsBytes = Slants ? 32 * (TileK + Stages * TileQ) : 0;
+  static_assert(!Wide || SlantsBytes <= PBytes, "slopes share a place with P");
+  static constexpr int BarriersAt = Wide ? StatsEnd : SlantsAt + SlantsBytes;
   // 1,024 to align the start
   static constexpr int RecordsAt = BarriersAt + 256, SharedBytes = RecordsAt + 2 * 64 + 1024;
 };

@@ -44,6 +44,7 @@ DEVICE void attentionBackward(const CUtensorMap* q, const CUtensorMap* k, const 
     prefetchMap(v);
     prefetchMap(o);
   }
+  if constexpr (Shape::Slants) BackwardSlants<Shape>(shared).begin();
   __syncthreads();
   const int role = warpgroupIndex();
   if (role == 0) {

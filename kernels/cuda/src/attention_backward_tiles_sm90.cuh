@@ -101,7 +101,7 @@ template <class Shape> struct BackwardRecord {
     const Mask mask = Mask::of(a, s);
     const int key = t.tile * TileK;
     // Rows beyond the end need the mask only for what an option may make of them.
-    const Tiles tiles = queryTiles<TileQ, Shape::Modified>(mask, key, TileK);
+    const Tiles tiles = queryTiles<TileQ, Shape::Score::CHANGES>(mask, key, TileK);
     storeShared16(at, make_uint4(s.index, s.batch, s.q0, s.k0));
     storeShared16(at + 16, make_uint4(s.sq, s.sk, mask.lo, mask.hi));
     storeShared16(at + 32, make_uint4(t.keyHead, key, tiles.first, tiles.end));

@@ -16,7 +16,7 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
   using typename Base::Sums;
   using Base::a, Base::barriers, Base::group, Base::keysParity, Base::lane, Base::n, Base::shared, Base::slot, Base::TileQ;
   using Base::parityOf, Base::stageOf;
-  using Base::thread, Base::Modified;
+  using Base::thread, Base::Changes, Base::Modified;
 
   using Base::Base;
 
@@ -185,8 +185,8 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
   }
 
   // With options P goes through the first buffer alone, since the second has another use.
-  DEVICE uint32_t bufferP() const { return Modified ? 0 : n % 2; }
-  DEVICE uint32_t parityP() const { return (Modified ? n : n / 2) & 1; }
+  DEVICE uint32_t bufferP() const { return Changes ? 0 : n % 2; }
+  DEVICE uint32_t parityP() const { return (Changes ? n : n / 2) & 1; }
 
   DEVICE void putP(const uint32_t (&p)[TileQ / 4]) {
     barrierWait(barriers().emptyP(bufferP()), parityP() ^ 1);

@@ -1,10 +1,14 @@
 // One variant of attention forward for sm_90a. Compile with -arch=compute_90a and
 //   -DKERNEL=name -DHEAD_DIM=128 -DHEAD_DIM_V=128 -DELEMENT_BF16 or -DELEMENT_F16, -DSCORE=policy of score.cuh,
 //   with -DMOD if it changes scores, and with the tile of variants_forward90.go: -DTILE_Q, -DTILE_K, -DSTAGES, -DSTAGES_Q, -DSTAGES_BIAS,
-//   -DBLOCK_THREADS, -DSHARED_BYTES.
+//   -DBLOCK_THREADS, -DSHARED_BYTES, and -DSLANTS where slopes come by product.
 #include "attention_forward_sm90.cuh"
 
-using Shape = ForwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q / 64, TILE_K, STAGES, STAGES_Q, STAGES_BIAS>;
+#ifndef SLANTS
+#define SLANTS 0
+#endif
+
+using Shape = ForwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q / 64, TILE_K, STAGES, STAGES_Q, STAGES_BIAS, 1, SLANTS>;
 static_assert(Shape::SharedBytes == SHARED_BYTES && Shape::Threads == BLOCK_THREADS, "variants_forward90.go describes another kernel");
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)

@@ -14,14 +14,17 @@
 // which the mask cuts come first in the causal case.
 #pragma once
 #include "attention_dropout.cuh"
+#include "attention_slopes_sm90.cuh"
 #include "attention_tiles.cuh"
 #include "ring.cuh"
 #include "score.cuh"
 
 // BiasUnits says how many pieces of a mapped bias have a place, each the tile's rows of 128 bytes.
 // TileHeads is 1, or one for each warpgroup: the tile is then the same 64 rows of so many
-// neighbouring heads, which have their keys in common and see the same of them.
-template <int HeadDim, int HeadDimV, int ConsumerGroups, int KeyTile, int RingStages, int QueryStages, int BiasUnits = 0, int TileHeads = 1>
+// neighbouring heads, which have their keys in common and see the same of them. Slants says that
+// there is a place for the distances of slopes by product.
+template <int HeadDim, int HeadDimV, int ConsumerGroups, int KeyTile, int RingStages, int QueryStages, int BiasUnits = 0, int TileHeads = 1,
+          bool HasSlants = false>
 struct ForwardShape {
   static constexpr int D = HeadDim, DV = HeadDimV;
   static constexpr int Groups = ConsumerGroups, Heads = TileHeads;
@@ -36,7 +39,9 @@ struct ForwardShape {
   static constexpr int KAt = StagesQ * QBytes, VAt = KAt + Stages * KBytes, OAt = VAt + Stages * VBytes;
   // a warp passes its rows of O through OBytes
   static constexpr int OBytes = 16 * 128, BiasAt = OAt + 4 * Groups * OBytes;
-  static constexpr int StagesBias = BiasUnits, BiasBytes = TileQ * 128, BarriersAt = BiasAt + StagesBias * BiasBytes;
+  static constexpr int StagesBias = BiasUnits, BiasBytes = TileQ * 128;
+  static constexpr bool Slants = HasSlants;
+  static constexpr int SlantsAt = BiasAt + StagesBias * BiasBytes, BarriersAt = SlantsAt + (Slants ? TileK * 32 : 0);
   static constexpr int SharedBytes = BarriersAt + 320 + 1024;  // 1,024 to align the start
   // that run on a multiprocessor at a time
   static constexpr int Blocks = Groups > 1 ? 1 : D <= 64 && TileK == 64 ? 3 : 2;
@@ -353,6 +358,70 @@ template <class Shape, class Score> struct ForwardProducer {
   }
 };
 
+// ForwardSlant is how slopes come to the scores of a key tile whose keys lie on one side of all of
+// the warpgroup's rows:
+//
+//   −slope·|i − j| = −slope·(distance to the tile's nearest key) − slope·(that key's distance to j)
+//
+// The second term is the same in all rows, and one more step of the product Q·Kᵀ adds it. Its right
+// operand has, for each key, how many keys lie behind it and before it; its left one has the slope,
+// as three numbers of 16 bits, in the columns of either. The first term is the same for all keys:
+// the softmax adds it to a row's maximum. Where keys lie on both sides, or the slope is steep, the
+// left operand is zero, and scores are changed one by one. Without slants it is nothing.
+template <class Shape, bool Slants = Shape::Slants> struct ForwardSlant {
+  DEVICE bool on() const { return false; }
+  DEVICE float missing(int j, int r) const { return 0; }
+};
+template <class Shape> struct ForwardSlant<Shape, true> {
+  static constexpr int TileK = Shape::TileK;
+  uint64_t keys;        // the right operand's matrix descriptor
+  uint32_t factors[4];  // the thread's part of the left operand
+  bool active;          // this is the side of the key tile, not both
+  int turn;             // the key tile with which the next side begins
+  // The first term, for each of the thread's rows: of the side's nearest tile, and what each tile
+  // farther away adds.
+  int nearest;
+  float start[2], more;
+
+  DEVICE bool on() const { return active; }
+  DEVICE float missing(int j, int r) const { return fmaf(more, abs(j - nearest), start[r]); }
+
+  // begin writes the right operand. Keys behind are in the first three of 16 columns, keys before in
+  // the fifth to the seventh. Eight rows of eight columns lie together, without swizzle.
+  DEVICE void begin(uint32_t shared, int thread, int group) {
+    const uint32_t at = shared + Shape::SlantsAt;
+    keys = unswizzled(at);
+    factors[2] = factors[3] = 0;
+    side(0, 0, 0, 0);
+    for (int n = thread; n < TileK; n += 128) {
+      const float behind = TileK - 1 - n, before = n;
+      const uint32_t row = at + n / 8 * 256 + n % 8 * 16;
+      storeShared16(row, make_uint4(pack(behind, behind), pack(behind, 0), pack(before, before), pack(before, 0)));
+      storeShared16(row + 128, make_uint4(0, 0, 0, 0));
+    }
+    sharedToAsync();
+    groupSync(1 + group, 128);
+  }
+  // side is what is the same on one side of key tile j. first is the place of the warpgroup's first
+  // row among the keys; a slope of 0 says that scores are changed one by one.
+  DEVICE void side(float slope, int first, int j, int thread) {
+    const int left = (first + 1 - TileK) / TileK - (first + 1 < TileK);   // up to this tile, keys lie before all rows,
+    const int right = (max(0, first + 63) + TileK - 1) / TileK;           // and from this one on behind them
+    const bool before = j <= left;
+    active = slope != 0 && (before || j >= right);
+    turn = slope == 0 || before ? -1 : j >= right ? right - 1 : left;
+    nearest = before ? left : right;
+    more = active ? -slope * TileK : 0.f;
+    const int row = thread / 32 * 16 + thread % 32 / 4;
+    const int distance = before ? first + row - left * TileK - (TileK - 1) : right * TileK - first - row;
+    start[0] = active ? -slope * distance : 0.f;
+    start[1] = active ? -slope * (distance + (before ? 8 : -8)) : 0.f;
+    const float head = widen(Scalar(-slope)), middle = widen(Scalar(-slope - head));
+    const uint32_t part = thread % 2 ? pack(-slope - head - middle, 0) : pack(head, middle);
+    factors[0] = factors[1] = active && (thread % 4 < 2) == before ? part : 0;
+  }
+};
+
 // ForwardConsumer is a warpgroup's part. A thread holds two rows (r = 0, 1: row and row + 8) of
 // each of S, P and O, in the accumulators' order: element (r, 8·i + pair + e) is number 4·i + 2·r +
 // e, pair being 2·(lane mod 4).
@@ -381,6 +450,8 @@ template <class Shape, class Score> struct ForwardConsumer {
   // dropout, of a row: a bit for each of this thread's columns, in the order of keepMask
   uint32_t kept[2];
 
+  ForwardSlant<Shape> slant;
+
   // Of the tile being worked on.
   Sequence sequence;
   typename Score::Mask mask;
@@ -405,6 +476,7 @@ template <class Shape, class Score> struct ForwardConsumer {
     block = own = {0, 0, 0, 0};
     half = false;
     queries = qAt;
+    if constexpr (Shape::Slants) slant.begin(shared, thread, group);
     for (bool more = true; more;) {
 #pragma unroll
       for (int r = 0; r < 2; r++) {
@@ -476,6 +548,11 @@ template <class Shape, class Score> struct ForwardConsumer {
     queries = moved(qAt, query.stage * Shape::QBytes + part * Shape::Chunks * Shape::QChunk);
     return true;
   }
+  // slantAt makes slant that of key tile j's side.
+  DEVICE void slantAt(int j) {
+    const int first = row - (thread / 32 * 16 + lane / 4) + sequence.sk - sequence.sq;
+    slant.side(Score::byProduct(a, head), __shfl_sync(~0u, first, 0), j, thread);
+  }
 
   // skip passes over key tiles that other warpgroups of the block need and this one does not.
   DEVICE void skip(int tiles) {
@@ -518,6 +595,7 @@ template <class Shape, class Score> struct ForwardConsumer {
     for (int i = 0; i < D / 16; i++)
       Wgmma<TileK>::template ss<0, 0>(s, moved(queries, i / 4 * Shape::QChunk + i % 4 * 32), moved(keys, i / 4 * Shape::KChunk + i % 4 * 32),
                                       i != 0);
+    if constexpr (Shape::Slants) Wgmma<TileK>::template rs<0>(s, slant.factors, slant.keys, 1);
     productCommit();
   }
   // startOutput starts O += P·V.
@@ -534,11 +612,15 @@ template <class Shape, class Score> struct ForwardConsumer {
   DEVICE void startFirst() {
     skip(block.end - own.end);
     if (!own.empty()) barrierWait(barriers.fullK(k.stage), k.parity);
+    if constexpr (Shape::Slants) {
+      if (!own.empty()) slantAt(own.end - 1);
+    }
     startScores();
   }
   DEVICE void finishFirst() {
     productWait<0>();
     pin(s);
+    if constexpr (Shape::Slants) pin(slant.factors);
     if (own.empty()) return;
     releaseK();
     if (own.end - 1 == own.first) releaseQ();
@@ -548,10 +630,10 @@ template <class Shape, class Score> struct ForwardConsumer {
   DEVICE void first() {
     const int j = own.end - 1;
     drawDropout(j);
-    change(j);
+    if (!slant.on()) change(j);
     if (!own.clean(j)) hide(j, half);
     float shrink[2];
-    softmax(shrink, half);
+    softmax(j, shrink, half);
     roundP(half);
     clearV();
   }
@@ -561,18 +643,22 @@ template <class Shape, class Score> struct ForwardConsumer {
     barrierWait(barriers.fullK(k.stage), k.parity);
     pin(p);
     pin(o);
+    if constexpr (Shape::Slants) {
+      if (__builtin_expect(j == slant.turn, 0)) slantAt(j);
+    }
     startScores();
     barrierWait(barriers.fullV(v.stage), v.parity);
     startOutput();
     drawDropout(j);
     productWait<1>();
     pin(s);
+    if constexpr (Shape::Slants) pin(slant.factors);
     releaseK();
     if (j == own.first) releaseQ();
-    change(j);
+    if (!slant.on()) change(j);
     if (__builtin_expect(!own.clean(j), 0)) hide(j, false);
     float shrink[2];
-    const bool grew = softmax(shrink, false);
+    const bool grew = softmax(j, shrink, false);
     productWait<0>();
     pin(o);
     pin(p);
@@ -683,7 +769,8 @@ template <class Shape, class Score> struct ForwardConsumer {
   // as it was, since nothing overflows; true tells that some row of the warp may have a new one and
   // its O must shrink by the factor. From S of rows whose maximum is far it is subtracted first, in
   // the same branch: one more would cost 7%.
-  DEVICE bool softmax(float (&shrink)[2], bool half) {
+  DEVICE bool softmax(int j, float (&shrink)[2], bool half) {
+    const float missing[2] = {slant.missing(j, 0), slant.missing(j, 1)};
     float top[2] = {s[0], s[2]};
     highestOf<0>(top);
     if (!half) highestOf<1>(top);
@@ -691,9 +778,10 @@ template <class Shape, class Score> struct ForwardConsumer {
     for (int r = 0; r < 2; r++) {
       top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 1));
       top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 2));
+      if (Shape::Slants) top[r] += missing[r];
     }
     bool grows = (top[0] - highest[0]) * toLog2 > 8.f || (top[1] - highest[1]) * toLog2 > 8.f;
-    if (Score::ADDS) grows |= isFar<false>(fmaxf(fabsf(highest[0]), fabsf(highest[1])) * toLog2);
+    if (Score::ADDS) grows |= isFar<false>(fmaxf(fabsf(highest[0] - missing[0]), fabsf(highest[1] - missing[1])) * toLog2);
     const bool grew = __any_sync(~0u, grows);
     float base[2] = {0, 0};
     if (grew) {
@@ -704,7 +792,7 @@ template <class Shape, class Score> struct ForwardConsumer {
         shrink[r] = exp2Fast((before - (highest[r] == -INFINITY ? 0.f : highest[r])) * toLog2);
         sum[r] *= shrink[r];
         if (Score::ADDS) {
-          const float start = highest[r] == -INFINITY ? 0.f : highest[r];
+          const float start = highest[r] == -INFINITY ? 0.f : highest[r] - missing[r];
           base[r] = isFar<false>(start * toLog2) ? start : 0.f;
         }
       }
@@ -713,8 +801,8 @@ template <class Shape, class Score> struct ForwardConsumer {
         for (int i = 0; i < TileK / 2; i++) s[i] -= base[i / 2 % 2];
       }
     }
-    exponentials<0>(base);
-    if (!half) exponentials<1>(base);
+    exponentials<0>(missing, base);
+    if (!half) exponentials<1>(missing, base);
     return grew;
   }
   template <int Part> DEVICE void highestOf(float (&top)[2]) {
@@ -723,11 +811,11 @@ template <class Shape, class Score> struct ForwardConsumer {
 #pragma unroll
       for (int i = 0; i < TileK / 16; i++) top[r] = fmaxf(top[r], fmaxf(element<Part>(i, r, 0), element<Part>(i, r, 1)));
   }
-  // exponentials turns S, from which base was subtracted, into P.
-  template <int Part> DEVICE void exponentials(const float (&base)[2]) {
+  // exponentials turns S, which lacks missing and from which base was subtracted, into P.
+  template <int Part> DEVICE void exponentials(const float (&missing)[2], const float (&base)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      const float offset = highest[r] == -INFINITY ? 0.f : (Score::ADDS ? highest[r] - base[r] : highest[r]) * toLog2;
+      const float offset = highest[r] == -INFINITY ? 0.f : (Score::ADDS ? highest[r] - missing[r] - base[r] : highest[r]) * toLog2;
       float total = sum[r];
 #pragma unroll
       for (int i = 0; i < TileK / 16; i++)
