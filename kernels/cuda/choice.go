@@ -19,6 +19,10 @@ type choiceArguments struct {
 	texts, tokens, pairs, part        int32
 }
 
+// mostChoicePart is how many tokens of a block lie in shared memory: 64 KB, beside half as much of
+// the kernel's own, which every device since Ampere has.
+const mostChoicePart = 16 << 10
+
 // ChooseTokens makes a choice for each text.
 func (d *Device) ChooseTokens(c *kernels.ChooseTokens, out kernels.ChosenTokens) error {
 	const kernel = "choose tokens"
@@ -32,11 +36,8 @@ func (d *Device) ChooseTokens(c *kernels.ChooseTokens, out kernels.ChosenTokens)
 	if texts == 0 {
 		return d.queue().Spare(1)
 	}
-	const (
-		threads    = 1024
-		mostShared = 64 << 10 // beside half as much of the kernel's own, which every device since Ampere has
-	)
-	cluster := d.choiceCluster(tokens)
+	const threads = 1024
+	cluster := d.choiceCluster(texts, tokens)
 	g := &choiceArguments{
 		logits: read(c.Logits), settings: read(c.Settings), random: read(c.Random), earlier: read(c.Earlier),
 		ids: written(out.IDs), logProbs: written(out.LogProbs), logitsRow: int64(c.Logits.Strides[0]), settingsRow: int64(c.Settings.Strides[0]),
@@ -44,7 +45,7 @@ func (d *Device) ChooseTokens(c *kernels.ChooseTokens, out kernels.ChosenTokens)
 		part: int32(32 * tilesOf(int32(tokens), 32*cluster)),
 	}
 	shared := 4 * int(g.part)
-	if shared > mostShared {
+	if g.part > mostChoicePart {
 		scratch, err := d.scratch(4 * texts * tokens)
 		if err != nil {
 			return d.failed(kernel, err)
@@ -63,15 +64,28 @@ func (d *Device) ChooseTokens(c *kernels.ChooseTokens, out kernels.ChosenTokens)
 	return err
 }
 
-// choiceCluster is how many blocks share a text; bench/log/gpu-decode.md has what they take.
-func (d *Device) choiceCluster(tokens int) int {
-	const few, most = 2048, 8 // tokens of a block that are not worth another, and blocks
+// choiceCluster is how many blocks share a text: as many as take least, where clusters that do not
+// run at once take turns. bench/log/gpu-decode.md has what they take.
+func (d *Device) choiceCluster(texts, tokens int) int {
+	const (
+		few, most = 2048, 8 // tokens of a block that are not worth another, and blocks
+		beside    = 20_000  // tokens of a block that take as long as what does not depend on them
+	)
 	if !d.hasMaps() {
 		return 1
 	}
-	cluster := 1
-	for cluster < most && cluster*few < tokens {
-		cluster *= 2
+	largest := 1
+	for largest < most && largest*few < tokens {
+		largest *= 2
 	}
-	return cluster
+	// A block has a multiprocessor, and clusters do not find room on all of them.
+	room := d.Multiprocessors * 7 / 8
+	best, least := largest, 0
+	for cluster := largest; cluster > 0 && tilesOf(int32(tokens), cluster) <= mostChoicePart; cluster /= 2 {
+		turns := tilesOf(int32(texts), max(1, room/cluster))
+		if takes := turns * (beside + tokens/cluster); least == 0 || takes < least {
+			best, least = cluster, takes
+		}
+	}
+	return best
 }
