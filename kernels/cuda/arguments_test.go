@@ -21,10 +21,10 @@ var sources embed.FS
 // same sizes.
 func TestArgumentsMirrorTheSources(t *testing.T) {
 	sizes := map[string]uintptr{
-		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4, "double": 8, "Chunk*": 8,
+		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "uint32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4, "double": 8, "Chunk*": 8,
 		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24, "uint16_t*": 8, "uint4*": 8,
 		"Update":    reflect.TypeFor[update]().Size(),
-		"uint64_t*": 8, "ChainLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "Weight": reflect.TypeFor[rowsWeight]().Size(),
+		"uint64_t*": 8, "ChainLink*": 8, "RowsLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "Weight": reflect.TypeFor[rowsWeight]().Size(),
 		"AttentionArguments": reflect.TypeFor[arguments]().Size(), "EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
 	}
 	for _, twin := range []struct {
@@ -63,8 +63,10 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"attention_second.cu", "SecondArguments", reflect.TypeFor[secondArguments]()},
 		{"attention_second.cu", "SecondSinks", reflect.TypeFor[secondSinks]()},
 		{"weight.cuh", "Weight", reflect.TypeFor[rowsWeight]()},
-		{"decode_chain.cu", "ChainLink", reflect.TypeFor[linkArguments]()},
-		{"decode_chain.cu", "ChainArguments", reflect.TypeFor[chainArguments]()},
+		{"decode_chain.cuh", "ChainLink", reflect.TypeFor[linkArguments]()},
+		{"decode_chain.cuh", "ChainArguments", reflect.TypeFor[chainArguments]()},
+		{"decode_chain_rows.cu", "RowsLink", reflect.TypeFor[rowsOfLink]()},
+		{"decode_chain_rows.cu", "RowsChain", reflect.TypeFor[rowsChainArguments]()},
 		{"optimizer.cu", "Update", reflect.TypeFor[update]()},
 		{"optimizer.cu", "MomentumStep", reflect.TypeFor[momentumStep]()},
 		{"optimizer.cu", "Normalizing", reflect.TypeFor[normalizing]()},
@@ -74,7 +76,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body := regexp.MustCompile(`(?s)struct ` + twin.name + ` \{(.*?)\n\};`).FindSubmatch(text)
+		body := regexp.MustCompile(`(?s)struct ` + twin.name + `(?: : \w+)? \{(.*?)\n\};`).FindSubmatch(text)
 		if body == nil {
 			t.Fatalf("%s has no struct %s", twin.file, twin.name)
 		}

@@ -14,7 +14,8 @@ import (
 )
 
 // This file makes one kernel, src/decode_chain.cu, of the products and attentions of one row that a
-// recording has one behind the other: a model's next token of one text.
+// recording has one behind the other: a model's next token of one text. Those of up to sixteen
+// rows, which are the next tokens of as many texts, become one of src/decode_chain_rows.cu.
 //
 // Between links, rows travel as words of the chain's own memory, whatever tensors they lie in. A
 // tensor gets its numbers from the last link that writes where it lies. Links have no barriers
@@ -87,15 +88,26 @@ func (c *fewRows) mayLink() bool {
 			return false
 		}
 	}
-	return g.m.rows == 1 && g.m.pre.data == 0 && g.m.depth%8 == 0
+	if g.m.rows > 1 { // which lie end to end
+		columns := int64(0)
+		for n, w := range g.weights[:g.count] {
+			if n == 0 || !c.gated {
+				columns += int64(w.columns)
+			}
+		}
+		if c.packed != nil || c.a.first != int64(g.m.depth) || g.m.c.row != columns || g.residual != 0 && g.residualRow != columns {
+			return false
+		}
+	}
+	return g.m.pre.data == 0 && g.m.depth%8 == 0
 }
 
 // mayLink reports whether attention may be a link of a chain on this device.
 func (d *Device) mayLink(c *kernels.CachedAttention, o kernels.Tensor) bool {
 	q, k, v := c.Q, c.K, c.V
 	size := q.Shape[3]
-	if !d.hasMaps() || q.Shape[0] != 1 || q.Shape[2] != 1 || !slices.Contains(chainHeadSizes, size) || v.Shape[3] != size ||
-		q.Shape[1]/k.Shape[1] > chainMostGroup || k.Shape[1] > d.Multiprocessors || c.SoftCap != 0 || c.Window != nil || c.ALiBi != nil ||
+	if !d.hasMaps() || q.Shape[0] > mostRows || q.Shape[2] != 1 || !slices.Contains(chainHeadSizes, size) || v.Shape[3] != size ||
+		q.Shape[1]/k.Shape[1] > chainMostGroup || q.Shape[0]*k.Shape[1] > d.Multiprocessors || c.SoftCap != 0 || c.Window != nil || c.ALiBi != nil ||
 		c.Sinks.IsSet() || c.Causal == kernels.CausalTopLeft || o.DType != q.DType {
 		return false
 	}
@@ -106,6 +118,10 @@ func (d *Device) mayLink(c *kernels.CachedAttention, o kernels.Tensor) bool {
 		if t.Strides[3] != 1 || t.Shape[1] > 1 && t.Strides[1] != size {
 			return false
 		}
+	}
+	if q.Shape[0] > 1 { // rows of o lie end to end, and those of q, k and v side by side
+		all := (q.Shape[1] + 2*k.Shape[1]) * size
+		return q.Strides[0] == all && k.Strides[0] == all && v.Strides[0] == all && o.Strides[0] == q.Shape[1]*size
 	}
 	return true
 }
@@ -147,6 +163,7 @@ type chainBuilder struct {
 	partials   int // words for those of a link, at most
 	attentions int
 	headSize   int // of attentions
+	rows       int // of all products
 	packed     bool
 }
 
@@ -179,13 +196,21 @@ func (b *chainBuilder) take(words int) address {
 
 // add makes a call a link, or reports that it cannot be one of this chain.
 func (b *chainBuilder) add(c *chained) bool {
-	if c.device.hardware != b.device.hardware || len(b.links) >= chainMostLinks || b.links != nil && b.elementOf(c) != b.element {
+	if c.device.hardware != b.device.hardware || len(b.links) >= chainMostLinks || b.links != nil && (b.elementOf(c) != b.element || c.rows() != b.rows) {
 		return false
 	}
 	if c.product != nil {
 		return b.addProduct(c)
 	}
 	return b.addAttention(c)
+}
+
+// rows is how many rows the call has, of which each is a text's next token.
+func (c *chained) rows() int {
+	if c.product != nil {
+		return int(c.product.arguments.m.rows)
+	}
+	return c.attention.Q.Shape[0]
 }
 
 func (b *chainBuilder) elementOf(c *chained) element {
@@ -236,7 +261,7 @@ func (b *chainBuilder) append(c *chained, l linkArguments, result driver.Span, r
 
 // begin makes the source of a chain.
 func (b *chainBuilder) begin(c *chained, row driver.Span, depth int32) {
-	b.element, b.words = b.elementOf(c), 2 // no offset is 0
+	b.element, b.rows, b.words = b.elementOf(c), c.rows(), 2 // no offset is 0
 	l := linkArguments{kind: linkSource, groups: int32(tilesOf(depth, chainPanel)), depth: depth, data: row.From.Writable()}
 	l.out, l.outSquares = b.take(int(depth/2)), b.take(int(l.groups)*chainPanel/32)
 	b.links, b.results = []linkArguments{l}, []driver.Span{row}
@@ -244,10 +269,13 @@ func (b *chainBuilder) begin(c *chained, row driver.Span, depth int32) {
 
 // share chooses how many blocks share a product's steps: as many as leave no panel to too many of
 // them.
-func (l *linkArguments) share(multiprocessors int) bool {
+func (l *linkArguments) share(multiprocessors, rows int) bool {
 	most := chainMostSteps
-	if l.packed != 0 {
+	switch {
+	case l.packed != 0:
 		most = chainMostPackedSteps
+	case rows > 1:
+		most = chainStepsOfRows
 	}
 	for total, least := int(l.groups*l.halves*l.steps), 1; ; least++ {
 		l.blocks = int32(min(multiprocessors, total/least))
@@ -307,15 +335,15 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 	g := p.arguments
 	l, columns, reads := newProductLink(p)
 	l.firstMap = int32(len(b.maps))
-	if !l.share(b.device.Multiprocessors) {
+	if !l.share(b.device.Multiprocessors, c.rows()) {
 		return false
 	}
-	x := driver.Span{From: p.a.data, To: p.a.data + address(2*g.m.depth)}
+	x := driver.Span{From: p.a.data, To: p.a.data + address(2*g.m.rows*g.m.depth)}
 	size := int32(2)
 	if g.m.cElement == elementF32 {
 		size = 4
 	}
-	result := driver.Span{From: g.m.c.data.Address(), To: g.m.c.data.Address() + address(size*columns)}
+	result := driver.Span{From: g.m.c.data.Address(), To: g.m.c.data.Address() + address(size*g.m.rows*columns)}
 	begins := b.links == nil
 	if begins {
 		b.begin(c, x, g.m.depth)
@@ -325,6 +353,20 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 		return false
 	}
 	l.in, l.inNumber = b.links[from].out, int32(from)
+	if b.rows > 1 {
+		panels := tilesOf(g.m.depth, chainPanel)
+		if g.m.cElement != elementF32 {
+			panels = max(panels, tilesOf(columns, chainPanel))
+		}
+		if from != len(b.links)-1 || panels > chainMostGroups {
+			return false
+		}
+		for _, w := range g.weights[:g.count-1] { // rows are told of by panels
+			if !p.gated && w.columns%chainPanel != 0 {
+				return false
+			}
+		}
+	}
 	if g.normed != 0 {
 		before := &b.links[from]
 		count := before.groups * (chainPanel / 32)
@@ -337,9 +379,12 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 		l.squares, l.squareCount = before.outSquares, count
 	}
 	if g.residual != 0 {
-		row := driver.Span{From: address(g.residual), To: address(g.residual) + address(2*columns)}
+		row := driver.Span{From: address(g.residual), To: address(g.residual) + address(2*g.m.rows*columns)}
 		other := b.latest(row)
 		if other < 0 || b.results[other] != row || b.links[other].out == 0 {
+			return false
+		}
+		if b.rows > 1 && !b.mayReadRows(other) {
 			return false
 		}
 		l.residual, l.residualNumber = b.links[other].out, int32(other)
@@ -362,7 +407,7 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 func (b *chainBuilder) addAttention(c *chained) bool {
 	a := c.attention
 	heads, keyHeads, size := a.Q.Shape[1], a.K.Shape[1], a.Q.Shape[3]
-	if b.links == nil || b.attentions == chainMostAttentions || b.attentions > 0 && size != b.headSize {
+	if b.links == nil || b.attentions == chainMostAttentions || (b.attentions+1)*b.rows > chainMostHeld || b.attentions > 0 && size != b.headSize {
 		return false
 	}
 	l := linkArguments{kind: linkAttention, slot: int32(b.attentions), heads: int32(heads), keyHeads: int32(keyHeads), firstMap: int32(len(b.maps)),
@@ -373,10 +418,10 @@ func (b *chainBuilder) addAttention(c *chained) bool {
 	l.valuesBatch, l.valuesHead, l.valuesRow = values.batch, values.head, values.row
 	rowOf := func(t kernels.Tensor) driver.Span {
 		at := address(read(t))
-		return driver.Span{From: at, To: at + address(2*t.Shape[1]*size)}
+		return driver.Span{From: at, To: at + address(2*((b.rows-1)*t.Strides[0]+t.Shape[1]*size))}
 	}
 	from := b.latest(rowOf(a.Q))
-	if from < 0 || b.links[from].out == 0 {
+	if from < 0 || b.links[from].out == 0 || b.rows > 1 && (from != len(b.links)-1 || 2*b.links[from].words() != (heads+2*keyHeads)*size) {
 		return false
 	}
 	for _, in := range []struct {
@@ -487,6 +532,9 @@ func (l *linkArguments) words() int {
 
 // launch queues the chain in the place of calls.
 func (b *chainBuilder) launch(list []driver.Link) error {
+	if b.rows > 1 {
+		return b.launchRows(list)
+	}
 	const pools = 4 // of partial sums, which are read by the link that writes them
 	d := b.device
 	failed := func(err error) error { return fmt.Errorf("%s: a chain of %d calls: %w", d.Name(), len(list), err) }
@@ -505,34 +553,13 @@ func (b *chainBuilder) launch(list []driver.Link) error {
 				*offset += at
 			}
 		}
-		if n == 0 || b.calls[n-1].attention == nil || b.calls[n-1].attention.RoPE == nil {
-			continue
-		}
-		r := b.calls[n-1].attention.RoPE
-		owner, err := d.frequencies(r, b.headSize)
-		if err != nil {
-			return failed(err)
-		}
-		l.frequencies, l.offset, l.amplitude = owner.At, int32(r.Offset), float32(r.EffectiveAmplitude())
 	}
-	var maps []driver.EncodedMap
-	for _, m := range b.maps {
-		encoded, err := d.Encode(m)
-		if err != nil {
-			return failed(err)
-		}
-		maps = append(maps, encoded)
+	if err := b.turns(); err != nil {
+		return failed(err)
 	}
 	g := &chainArguments{state: at + address(8*state), count: int32(len(b.links)), flight: b.flight()}
-	for _, constant := range []struct {
-		contents string
-		to       *address
-	}{{bytesOf(b.links), &g.links}, {bytesOf(maps), &g.maps}} {
-		owner, err := d.queue().Vector(constant.contents)
-		if err != nil {
-			return failed(err)
-		}
-		*constant.to = owner.At
+	if err := b.constants(bytesOf(b.links), &g.links, &g.maps); err != nil {
+		return failed(err)
 	}
 	name := chainName(b.element, b.headSize, b.packed)
 	s := shapeOf(name, name, [3]int{d.Multiprocessors, 1, 1}, chainThreads, chainShared(b.headSize, b.packed))
@@ -540,4 +567,44 @@ func (b *chainBuilder) launch(list []driver.Link) error {
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(list)
 	return err
+}
+
+// turns gives attentions the angles by which they turn.
+func (b *chainBuilder) turns() error {
+	for n := range b.links {
+		l := &b.links[n]
+		if n == 0 || b.calls[n-1].attention == nil || b.calls[n-1].attention.RoPE == nil {
+			continue
+		}
+		r := b.calls[n-1].attention.RoPE
+		owner, err := b.device.frequencies(r, b.headSize)
+		if err != nil {
+			return err
+		}
+		l.frequencies, l.offset, l.amplitude = owner.At, int32(r.Offset), float32(r.EffectiveAmplitude())
+	}
+	return nil
+}
+
+// constants gives links and maps their places on the device.
+func (b *chainBuilder) constants(links string, toLinks, toMaps *address) error {
+	var maps []driver.EncodedMap
+	for _, m := range b.maps {
+		encoded, err := b.device.Encode(m)
+		if err != nil {
+			return err
+		}
+		maps = append(maps, encoded)
+	}
+	for _, constant := range []struct {
+		contents string
+		to       *address
+	}{{links, toLinks}, {bytesOf(maps), toMaps}} {
+		owner, err := b.device.queue().Vector(constant.contents)
+		if err != nil {
+			return err
+		}
+		*constant.to = owner.At
+	}
+	return nil
 }

@@ -72,6 +72,73 @@ func TestCallsJoinChains(t *testing.T) {
 	}
 }
 
+// Calls of several rows join a chain where each reads the rows of the one before, and residuals
+// that are there by then and still kept.
+func TestCallsOfRowsJoinChains(t *testing.T) {
+	const rows = 16
+	d := deviceOf(132)
+	at := func(n int) address { return 0x10000 * address(n+1) }
+	type call struct{ x, c, residual, rows int } // residual: -1 for none
+	long := []call{}
+	for n := range 20 {
+		long = append(long, call{n, n + 1, -1, rows})
+	}
+	for name, c := range map[string]struct {
+		calls  []call
+		joined int
+	}{
+		"one behind the other":       {long, 20},
+		"a residual two before":      {[]call{{0, 1, -1, rows}, {1, 2, 0, rows}, {2, 3, 1, rows}}, 3},
+		"a residual that it reads":   {[]call{{0, 1, -1, rows}, {1, 2, 1, rows}}, 1},
+		"a residual that is kept":    {append(slices.Clone(long), call{20, 21, 21 - 15, rows}), 21},
+		"a residual that is not":     {append(slices.Clone(long), call{20, 21, 21 - 16, rows}), 20},
+		"rows of an earlier one":     {[]call{{0, 1, -1, rows}, {1, 2, -1, rows}, {1, 3, -1, rows}}, 2},
+		"another number of rows":     {[]call{{0, 1, -1, rows}, {1, 2, -1, rows - 1}}, 1},
+		"a call of one row behind":   {[]call{{0, 1, -1, rows}, {1, 2, -1, 1}}, 1},
+		"a call of rows behind one":  {[]call{{0, 1, -1, 1}, {1, 2, -1, rows}}, 1},
+		"results in turns, in place": {[]call{{0, 0, -1, rows}, {0, 0, -1, rows}}, 2},
+	} {
+		b := newChainBuilder(d)
+		joined := 0
+		for n, call := range c.calls {
+			residual := address(0)
+			if call.residual >= 0 {
+				residual = at(call.residual)
+			}
+			one := rowsCall(d, at(call.x), 0x10000000+0x1000000*address(n), at(call.c), residual, n%2 == 0)
+			one.product.arguments.m.rows = int32(call.rows)
+			if !b.add(one) {
+				break
+			}
+			joined++
+		}
+		if joined != c.joined {
+			t.Errorf("%s: %d calls are a chain, it needs to be %d", name, joined, c.joined)
+		}
+		if b.rows != rows || joined == 0 {
+			continue
+		}
+		links, rowBytes, sumBytes := b.rowsLinks()
+		if size := int(unsafe.Sizeof(links[0])); size != chainRowsLinkBytes {
+			t.Errorf("a link has %d bytes, chainRowsLinkBytes is %d", size, chainRowsLinkBytes)
+		}
+		if least := 2 * 2 * rows * 2048; rowBytes < least || rowBytes%16 != 0 {
+			t.Errorf("%s: rows have %d bytes, they need to have %d", name, rowBytes, least)
+		}
+		for n, l := range links[1:] {
+			if told := map[bool]int32{true: 2 * rows, false: 16}[n == 0]; l.inTold != told {
+				t.Errorf("%s: link %d waits until groups were told of %d times, it needs to be %d", name, n+1, l.inTold, told)
+			}
+			if least := int(l.groups*l.fragments) * 16 * 128 * 4; sumBytes < least {
+				t.Errorf("%s: sums have %d bytes, link %d needs %d", name, sumBytes, n+1, least)
+			}
+			if l.residual != 0 && links[l.residualNumber].tellsRaw == 0 {
+				t.Errorf("%s: link %d reads residuals that link %d does not keep", name, n+1, l.residualNumber)
+			}
+		}
+	}
+}
+
 // Links share places for their words. A link writes to a place after all links that read what was
 // there, and reads from the place to which the link before it wrote.
 func TestPlacesOfWords(t *testing.T) {

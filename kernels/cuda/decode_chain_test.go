@@ -23,6 +23,7 @@ type chainCase struct {
 	wide, biased                         bool          // gamma and biases are float32; there are biases
 	plain, transposed                    bool          // nothing is turned; weights lie (columns, depth)
 	packed                               kernels.DType // of the layers' weights, none if left out
+	rows                                 int           // texts, of which each holds a token less than the one before; 1 if left out
 }
 
 // chainTest is that model on the device. Layers write into the same tensors.
@@ -85,14 +86,11 @@ func newChainTest(t *testing.T, dtype kernels.DType, c chainCase) *chainTest {
 		return p
 	}
 	norm := func() *kernels.RowNorm { return &kernels.RowNorm{Gamma: r.normals(wide, 0, c.dim).Tensor, Eps: 1e-5} }
-	const items = 2
-	if r.size == 0 {
-		r.size = 64
-	}
-	size := r.size
+	r.size, r.rows = max(64, r.size), max(1, r.rows)
+	size, items, n := r.size, 1+r.rows, r.rows
 	own, others := c.heads*size, c.keyHeads*size
-	r.x, r.qkv, r.o, r.inner = r.normals(dtype, 0, 1, c.dim), r.empty(dtype, 0, 1, own+2*others), r.empty(dtype, 0, 1, own), r.empty(dtype, 0, 1, c.hidden)
-	r.sums[0], r.sums[1], r.logits = r.empty(dtype, 0, 1, c.dim), r.empty(dtype, 0, 1, c.dim), r.empty(kernels.F32, 0, 1, c.vocabulary)
+	r.x, r.qkv, r.o, r.inner = r.normals(dtype, 0, n, c.dim), r.empty(dtype, 0, n, own+2*others), r.empty(dtype, 0, n, own), r.empty(dtype, 0, n, c.hidden)
+	r.sums[0], r.sums[1], r.logits = r.empty(dtype, 0, n, c.dim), r.empty(dtype, 0, n, c.dim), r.empty(kernels.F32, 0, n, c.vocabulary)
 	for range c.layers {
 		list := []kernels.RowsProduct{product(c.dim, own, others, others), product(own, c.dim), product(c.dim, c.hidden, c.hidden), product(c.hidden, c.dim)}
 		list[0].Norm, list[2].Norm, list[2].Gated = norm(), norm(), true
@@ -137,13 +135,17 @@ func (r *chainTest) packedNumbers(dtype kernels.DType, rows, columns int) kernel
 	return t
 }
 
-// begin gives the caches the contents that they had, and a number of tokens. An item that rests
-// keeps what it has.
+// begin gives the caches the contents that they had, and a number of tokens. The last text may
+// rest, and keeps what it has.
 func (r *chainTest) begin(held int, rests bool) {
 	r.Helper()
-	state := []int32{1, 0, int32(held), 0, 1}
+	state := make([]int32, 3+2*r.rows)
+	state[0] = 1
+	for text := range r.rows {
+		state[2+text], state[3+r.rows+text] = r.tokens(held, text), 1
+	}
 	if rests {
-		state[4] = 0
+		state[len(state)-1] = 0
 	}
 	for n := range r.states {
 		r.must(r.d.Copy(r.states[n], kernels.Of(state, len(state))))
@@ -151,6 +153,9 @@ func (r *chainTest) begin(held int, rests bool) {
 		r.must(r.d.Copy(r.added[n].Tensor, r.copies[2*n+1]))
 	}
 }
+
+// tokens are those that a text holds, where the first holds so many.
+func (r *chainTest) tokens(held, text int) int32 { return int32(max(0, held-text)) }
 
 // token computes all products and attentions of one token.
 func (r *chainTest) token() error {
@@ -192,17 +197,22 @@ func (r *chainTest) token() error {
 	return multiply(r.head, x, kernels.Tensor{}, r.logits.Tensor)
 }
 
-// rows are those that a token leaves.
-func (r *chainTest) rows() (list [][]float64) {
+// leaves are the rows that a token of each text leaves.
+func (r *chainTest) leaves(rests bool) (list [][]float64) {
 	for _, f := range []field{r.logits, r.sums[1], r.sums[0], r.inner, r.o, r.qkv} {
 		list = append(list, r.rowwiseTest.values(f))
+	}
+	if rests { // what the last one attends to means nothing
+		for n, row := range list {
+			list[n] = row[:len(row)/r.rows*(r.rows-1)]
+		}
 	}
 	return list
 }
 
 // results are the rows, and the caches.
-func (r *chainTest) results() (list [][]float64) {
-	list = r.rows()
+func (r *chainTest) results(rests bool) (list [][]float64) {
+	list = r.leaves(rests)
 	for _, f := range slices.Concat(r.keys, r.added) {
 		list = append(list, r.rowwiseTest.values(f))
 	}
@@ -228,6 +238,11 @@ func TestDecodeChain(t *testing.T) {
 		{layers: 2, dim: 2048, size: 128, heads: 16, keyHeads: 16, hidden: 2816, vocabulary: 2000, capacity: 3400, held: 3300, packed: kernels.Int8},
 		{layers: 2, dim: 1184, size: 128, heads: 12, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int8, biased: true},
 		{layers: 2, dim: 1184, heads: 16, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int4, biased: true},
+		{layers: 3, dim: 2048, heads: 32, keyHeads: 4, hidden: 5632, vocabulary: 8000, capacity: 1200, held: 1034, rows: 16},
+		{layers: 2, dim: 1024, heads: 8, keyHeads: 8, hidden: 2816, vocabulary: 4000, capacity: 300, held: 33, biased: true, wide: true, rows: 5},
+		{layers: 2, dim: 1160, heads: 16, keyHeads: 2, hidden: 2008, vocabulary: 5000, capacity: 5000, held: 4500, transposed: true, rows: 2},
+		{layers: 2, dim: 1536, size: 128, heads: 12, keyHeads: 2, hidden: 2816, vocabulary: 3000, capacity: 100, held: 66, wide: true, plain: true, rows: 9},
+		{layers: 2, dim: 2048, size: 128, heads: 16, keyHeads: 8, hidden: 4096, vocabulary: 8000, capacity: 200, held: 150, rows: 16},
 	} {
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 			t.Run(fmt.Sprintf("%v/%d", dtype, n), func(t *testing.T) { newChainTest(t, dtype, c).compare() })
@@ -252,30 +267,33 @@ func (r *chainTest) compare() {
 		held, rests := r.held+step, step == 2
 		r.begin(held, rests)
 		r.must(r.token())
-		want := r.results()
+		want := r.results(rests)
 		r.begin(held, rests)
 		r.must(recording.Launch())
-		got := r.results()
+		got := r.results(rests)
 		for n := range want {
-			if !rests || n >= len(want)-2*r.layers { // otherwise what it attends to means nothing
+			if len(want[n]) > 0 {
 				r.close(step, n, got[n], want[n])
 			}
 		}
 		for n, state := range r.states {
-			now := kernels.Of(make([]int32, 5), 5)
+			now := kernels.Of(make([]int32, state.Elements()), state.Elements())
 			r.must(r.d.Copy(now, state))
-			tokens := int32(held + 1)
-			if rests {
-				tokens--
+			want := make([]int32, 1+r.rows)
+			for text := range r.rows {
+				want[1+text] = r.tokens(held, text) + 1
 			}
-			if list := kernels.Host[int32](now); list[2] != tokens || list[1] != 0 {
-				r.Fatalf("%s: step %d: layer %d holds %v tokens, it needs to be 0 and %d", r.name, step, n, list[1:3], tokens)
+			if rests {
+				want[r.rows]--
+			}
+			if list := kernels.Host[int32](now); !slices.Equal(list[1:2+r.rows], want) {
+				r.Fatalf("%s: step %d: layer %d holds %v tokens, it needs to be %d", r.name, step, n, list[1:2+r.rows], want)
 			}
 		}
 		for again := range 4 {
 			r.begin(held, rests)
 			r.must(recording.Launch())
-			for n, list := range r.rows() {
+			for n, list := range r.leaves(rests) {
 				if !slices.EqualFunc(list, got[n], func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }) {
 					r.Fatalf("%s: step %d: result %d of launch %d has other bits", r.name, step, n, again)
 				}

@@ -2,7 +2,10 @@
 
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Sizes of src/decode_chain.cu.
 const (
@@ -20,6 +23,16 @@ const (
 	chainTile            = 32
 	chainMostRuns        = 64
 	chainLinkBytes       = 336
+)
+
+// Sizes of src/decode_chain_rows.cu that are others.
+const (
+	chainStagesOfRows, chainStepsOfRows = 9, 32
+	chainMostHeld                       = 1024
+	chainRowsLinkBytes                  = chainLinkBytes + 48
+	chainPools, chainSumPools           = 16, 4
+	chainUnit                           = 16     // columns that a warp multiplies
+	chainMostGroups, chainApart         = 128, 8 // of counts
 )
 
 // chainHeadSizes are those of the attentions that chains may have, each of which has kernels of its
@@ -40,16 +53,23 @@ func chainShared(headSize int, packed bool) int {
 		4*chainLinkBytes + 8*chainMostAttentions
 }
 
+// chainRowsShared is the same for chains of several rows.
+func chainRowsShared(headSize int) int {
+	const step, stepOfRows = 2 * 2 * 64 * 64, 2 * mostRows * 64
+	return chainStagesOfRows*(step+16) + chainStepsOfRows*stepOfRows + (chainMostGroup+2)*(2*headSize+16) +
+		4*chainRowsLinkBytes + 4*chainMostHeld + 4*chainMostAttentions + 4*mostRows + 8
+}
+
 // chainFlight is how many steps of a block are on their way from memory at most. Two are enough for
 // the memory's rate between products. With more, the words that links wait for are late. Within a
-// product one more is better: a chain has one more where blocks have chainLongProduct steps of a
-// product or more.
+// product one more is better: a chain of one row has one more where blocks have chainLongProduct
+// steps of a product or more.
 const (
 	chainFlight      = 2
 	chainLongProduct = 12
 )
 
-// chainModules are the kernels of src/decode_chain.cu.
+// chainModules are the kernels of src/decode_chain.cu and src/decode_chain_rows.cu.
 func chainModules() []compiledModule {
 	var list []compiledModule
 	for _, e := range []element{elementBF16, elementF16} {
@@ -62,10 +82,22 @@ func chainModules() []compiledModule {
 					m.Defines = append(m.Defines, "PACKED")
 				}
 				list = append(list, m)
+				if packed {
+					continue
+				}
+				rest := m.Defines[1:]
+				m.Name, m.Source = chainRowsName(e, size), "decode_chain_rows.cu"
+				m.Defines = append([]string{"KERNEL=" + m.Name}, rest...)
+				list = append(list, m)
 			}
 		}
 	}
 	return list
+}
+
+// chainRowsName is the kernel for several rows.
+func chainRowsName(e element, headSize int) string {
+	return strings.Replace(chainName(e, headSize, false), "chain", "chain_rows", 1)
 }
 
 func chainName(e element, headSize int, packed bool) string {

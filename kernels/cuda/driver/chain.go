@@ -46,7 +46,10 @@ func (g *GPU) SettleLinks() error {
 
 // Zeros gives memory that lasts as long as the work that is queued, and is zero when that first
 // runs.
-func (g *GPU) Zeros(q Queue, bytes int) (*Owner, error) {
+func (g *GPU) Zeros(q Queue, bytes int) (*Owner, error) { return g.Filled(q, bytes, 0) }
+
+// Filled is Zeros whose bytes have a value.
+func (g *GPU) Filled(q Queue, bytes int, value byte) (*Owner, error) {
 	b, err := g.Lasting(bytes)
 	if err != nil {
 		return nil, err
@@ -54,6 +57,6 @@ func (g *GPU) Zeros(q Queue, bytes int) (*Owner, error) {
 	o := b.Owned()
 	q.Keep(o)
 	return o, q.lasting("cuMemsetD8Async", func(s cu.Stream) error {
-		return cu.MemsetD8Async(cu.DevicePtr(o.At), 0, int64(o.Bytes), s)
+		return cu.MemsetD8Async(cu.DevicePtr(o.At), value, int64(o.Bytes), s)
 	})
 }
