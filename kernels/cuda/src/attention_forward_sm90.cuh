@@ -117,10 +117,12 @@ template <class Shape> struct ForwardQueue {
     return {0, 0, -1};
   }
 
-  // within is the i-th of the tiles of `heads` heads of `tiles` tiles each.
+  // within is the i-th of the tiles of `heads` heads of `tiles` tiles each. Where tiles differ, the
+  // last two parts are one, in which the longest tiles begin before the blocks run out of others.
   DEVICE ForwardTile within(int i, int tiles, int heads) const {
-    const int part = i / (together * tiles), rest = i - part * together * tiles;
-    const int width = min(together, heads - part * together);
+    const int parts = (heads + together - 1) / together, final = max(0, parts - (longestFirst ? 2 : 1));
+    const int part = min(i / (together * tiles), final), rest = i - part * together * tiles;
+    const int width = part == final ? heads - part * together : together;
     const int tile = rest / width, head = part * together + rest % width;
     return {0, head, (longestFirst ? tiles - 1 - tile : tile) * Shape::Rows};
   }
