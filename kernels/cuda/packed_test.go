@@ -161,8 +161,8 @@ func TestBorrowed(t *testing.T) {
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}
-		const small = 1 << 18
-		if borrowed := d.Memory().Cached - before.Cached; borrowed < borrows || borrowed > most+small {
+		const small = 1 << 18 // what else may come back or be taken
+		if borrowed := d.Memory().Cached - before.Cached; borrowed < borrows-small || borrowed > most+small {
 			t.Errorf("%s: %d bytes were borrowed, %d are told", name, borrowed, borrows)
 		}
 	}
