@@ -205,7 +205,7 @@ func (c *attention) chooseSecond() (*secondVariant, error) {
 	list := secondVariants()
 	for i := range list {
 		v := &list[i]
-		if v.element == e && v.d >= int(max(c.args.d, c.args.dv)) && (v.mod || !c.modifies()) &&
+		if v.element == e && (!v.groups || c.device.hasMaps()) && v.d >= int(max(c.args.d, c.args.dv)) && (v.mod || !c.modifies()) &&
 			max(v.sharedBytes(false), v.sharedBytes(true))+ofSystem <= c.device.SharedMemory {
 			return v, nil
 		}

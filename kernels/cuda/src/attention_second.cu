@@ -1,23 +1,28 @@
-// The gradients of attention's gradients, for compute capability 8.0 and newer.
-// kernels/attention_second.go has the formulas.
+// The gradients of attention's gradients: kernels/attention_second.go has the formulas.
 //
 // second_queries owns a tile of queries of one head. It goes over the keys twice: first it sums up,
 // online as the forward kernel does, what a row needs of all its keys (the logsumexp, δ, R and H),
-// then it sums dq and ddO. second_keys owns a tile of keys of one key head, goes over the query
-// heads that read it and their rows, and sums dk and dv. All sums but those of a bias that scores
-// share are in one order.
+// and with it ddO, then it sums dq. second_keys owns a tile of keys of one key head, goes over the
+// query heads that read it and their rows, and sums dk and dv. All sums but those of a bias that
+// scores share are in one order.
 //
-//   S = Q·Kᵀ, T = UQ·Kᵀ + Q·UKᵀ, dP = dO·Vᵀ, Y = dO·UVᵀ     both, for a tile of queries and one of keys
-//   dq += M·K + W·UK, ddO += X·V + P·UV                      second_queries; W = c·dS
+//   S = Q·Kᵀ, T = UQ·Kᵀ + Q·UKᵀ, dP = dO·Vᵀ, Y = dO·UVᵀ     for a tile of queries and one of keys
+//   O += P·V, ddO += P∘r·V + P·UV                            second_queries, S and T alone
+//   dq += M·K + W·UK                                         second_queries; W = c·dS
 //   dk += Mᵀ·Q + Wᵀ·UQ, dv += Xᵀ·dO                          second_keys
+//
+// δ + dLSE is dO·O, and H is dO·ddO. ddO is summed without R, of which R·O is taken at the end.
 //
 // A warp owns 16 rows of the block's tile: what it computes of pairs stays in registers,
 // second_keys computes all four turned around. The other side's tiles pass through shared memory,
 // TILE_K rows at a time; with TILE_STAGES of 2 the next ones arrive while these are computed with.
-// Where large heads leave no room for all sums, it goes over the other side once for each part of
-// them.
-#include "attention_sm80.cuh"
-#include "mma_signed.cuh"
+// Where large heads leave no room for two sums, it goes over the other side once for each, and
+// sums the rows' values by themselves. WARPGROUPS chooses how products are made.
+#ifdef WARPGROUPS
+#include "attention_second_sm90.cuh"
+#else
+#include "attention_second_sm80.cuh"
+#endif
 
 // SecondArguments is the host's secondArguments in attention_second.go.
 struct SecondArguments {
@@ -25,7 +30,7 @@ struct SecondArguments {
   Rows uq, uk, uv, dDO;    // without data: zeros
   const float* dLSE;       // null for zeros
   float* dDLSE;            // null for none
-  float* rows;             // scratch: LSE to base 2, δ, R and H of each row of (batch, heads, sq)
+  float* rows;             // scratch: the Row of each row of (batch, heads, sq)
   float* sinkTerms;        // scratch: what each row adds to the gradient of its head's sink, or null
   const void* uBias;       // null for zeros, of the bias' type
   const float* uSinks;     // null for zeros
@@ -39,22 +44,6 @@ template <class E> DEVICE Matrix matrixOrZeros(const SecondArguments& g, const R
   return matrixOf<E>(t, batch, head, first, rows, columns);
 }
 
-// addTransposed adds A·Bᵀ.
-template <class E, int K, int COLUMNS, int C>
-DEVICE void addTransposed(float (&c)[1][COLUMNS][4], Tile<E, C> a, int rowA, Tile<E, C> b) {
-  if constexpr (E::SCALED) {
-    float part[1][COLUMNS][4];
-    multiplyTransposed<E, K>(part, a, rowA, b, 0);
-#pragma unroll
-    for (int j = 0; j < COLUMNS; j++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) c[0][j][e] += part[0][j][e];
-  } else {
-#pragma unroll
-    for (int k = 0; k < K; k += STEP) transposedStep<E>(c, a, rowA, b, 0, k);
-  }
-}
-
 // Second is what both kernels share. OWN rows are those of the block, OTHER those of a tile that
 // passes.
 template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class Score> struct Second {
@@ -62,8 +51,13 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
   // The sums that there is room for: of both results or of one, and of so many columns at a time.
   static constexpr bool BOTH = D <= (E::SCALED ? 64 : 128);
   static constexpr int WIDTH = E::SCALED && D > 128 ? 128 : D;
+  static constexpr bool EARLY = D <= 128;  // there is room for y beside what weighs it
+  static constexpr bool CROWDED = !E::SCALED && D > 64;  // there is none for P beside two sums
+  using Multiply = Products<E, D, OWN, OTHER>;
+  using Own = typename Multiply::Own;
+  using Other = typename Multiply::Other;
+  using Operands = Weights<E, COLUMNS>;
   using Sums = float[1][WIDTH / 8][4];
-  using Operand = Tile<E, D>;
   using Block = float[1][COLUMNS][4];
 
   const SecondArguments& g;
@@ -73,44 +67,68 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
 
   DEVICE Second(const SecondArguments& g, int sequence) : g(g), a(g.a), s(sequenceOf(g.a, sequence)), mask(BandMask::of(g.a, s)) {}
 
+  // start is where shared memory is used from.
+  static DEVICE uint32_t start() { return (sharedBase() + Multiply::ALIGNMENT - 1) / Multiply::ALIGNMENT * Multiply::ALIGNMENT; }
+
   DEVICE int64_t statistic(int head) const { return ((int64_t)s.batch * a.heads + head) * a.sq + s.q0; }
 
-  template <int ROWS> DEVICE void loadQueries(Operand q, Operand u, Operand dO, int head, int row) const {
-    loadTile<E, ROWS, WARPS>(q, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), row);
-    loadTile<E, ROWS, WARPS>(u, matrixOrZeros<E>(g, g.uq, s.batch, head, s.q0, s.sq, a.d), row);
-    loadTile<E, ROWS, WARPS>(dO, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), row);
+  template <class T> DEVICE void loadQueries(T q, T u, T dO, int head, int row) const {
+    q.template load<WARPS>(matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), row);
+    u.template load<WARPS>(matrixOrZeros<E>(g, g.uq, s.batch, head, s.q0, s.sq, a.d), row);
+    dO.template load<WARPS>(matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), row);
   }
-  template <int ROWS> DEVICE void loadKeys(Operand k, Operand u, Operand v, Operand w, int keyHead, int row) const {
+  template <class T> DEVICE void loadKeys(T k, T u, T v, T w, int keyHead, int row) const {
     const int batch = a.k.batch ? s.batch : 0;
-    loadTile<E, ROWS, WARPS>(k, matrixOf<E>(a.k, batch, keyHead, s.k0, s.sk, a.d), row);
-    loadTile<E, ROWS, WARPS>(u, matrixOrZeros<E>(g, g.uk, batch, keyHead, s.k0, s.sk, a.d), row);
-    loadTile<E, ROWS, WARPS>(v, matrixOf<E>(a.v, batch, keyHead, s.k0, s.sk, a.dv), row);
-    loadTile<E, ROWS, WARPS>(w, matrixOrZeros<E>(g, g.uv, batch, keyHead, s.k0, s.sk, a.dv), row);
+    k.template load<WARPS>(matrixOf<E>(a.k, batch, keyHead, s.k0, s.sk, a.d), row);
+    u.template load<WARPS>(matrixOrZeros<E>(g, g.uk, batch, keyHead, s.k0, s.sk, a.d), row);
+    v.template load<WARPS>(matrixOf<E>(a.v, batch, keyHead, s.k0, s.sk, a.dv), row);
+    w.template load<WARPS>(matrixOrZeros<E>(g, g.uv, batch, keyHead, s.k0, s.sk, a.dv), row);
+  }
+  // settle makes operands of tiles that are here.
+  template <class T, class... Ts> static DEVICE void settle(T first, Ts... others) {
+    first.template settle<WARPS>();
+    if constexpr (sizeof...(Ts) > 0) settle(others...);
   }
 
-  // pass goes through steps whose tiles fetch(step, stage) starts to bring, for settled(stage) and
-  // then compute(step, stage).
-  template <class Fetch, class Settle, class Compute> static DEVICE void pass(int steps, Fetch fetch, Settle settled, Compute compute) {
-    __syncthreads();  // every warp is done with what was there
-    if (STAGES > 1 && steps > 0) fetch(0, 0);
-    if (STAGES > 1) copyCommit();
-    int stage = 0;
-#pragma unroll 1
-    for (int step = 0; step < steps; step++) {
-      if (STAGES == 1) {
-        fetch(step, 0);
-        copyCommit();
-      }
+  // pass goes through steps. fetch(step, stage) starts to bring its tiles, settled(stage) makes
+  // operands of them. begin(stage) starts the first products and waits for those of the step before,
+  // compute(step, stage) goes on to products that finish() waits for.
+  template <class Fetch, class Settle, class Begin, class Compute, class Finish>
+  static DEVICE void pass(int steps, Fetch fetch, Settle settled, Begin begin, Compute compute, Finish finish) {
+    const auto arrive = [&](int step, int stage) {
       copyWait<0>();
       settled(stage);
-      __syncthreads();  // the tiles are here, and every warp is done with the last
+      Multiply::show();
+      __syncthreads();  // the tiles are here, and every warp has begun what it does in the step before
+      if (Multiply::GOES_ON) begin(stage);
       if (STAGES > 1) {
+        if (Multiply::GOES_ON) __syncthreads();  // every warp is done with the step before
         if (step + 1 < steps) fetch(step + 1, stage ^ 1);
         copyCommit();
       }
-      compute(step, stage);
-      if (STAGES == 1) __syncthreads();
-      else stage ^= 1;
+      if (!Multiply::GOES_ON) begin(stage);
+    };
+    __syncthreads();  // every warp is done with what was there
+    if (steps > 0) {
+      fetch(0, 0);
+      copyCommit();
+      arrive(0, 0);
+      int stage = 0;
+#pragma unroll 1
+      for (int step = 0;;) {
+        compute(step, stage);
+        if (++step == steps) break;
+        if (STAGES > 1) {
+          stage ^= 1;
+        } else {
+          finish();
+          __syncthreads();
+          fetch(step, 0);
+          copyCommit();
+        }
+        arrive(step, stage);
+      }
+      finish();
     }
     __syncthreads();  // every warp is done with the tiles
   }
@@ -120,20 +138,39 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
     return a.biasElement == ElementF32 ? elementOf<float>(data, at) : elementOf<typename E::Stored>(data, at);
   }
 
-  // points turns the products of a block into the scores to base 2, −∞ where nothing is visible,
-  // and into r, dP and y. own and other are where the warp's rows and the columns begin. kept is
-  // what keeps gives, capped the hyperbolic tangent of a capped score.
-  DEVICE void points(int head, int own, int other, Block& x, Block& r, Block& dP, Block& y, uint32_t& kept, Block& capped, Block& t) const {
-    const float slope = Score::CHANGES && a.slopes ? a.slopes[head] : 0;
-    const int64_t bias = s.index * a.biasSequence + head * a.biasHead, uBias = s.index * g.uBiasSequence + head * g.uBiasHead;
-    if constexpr (Score::CHANGES) kept = keeps(head, own, other);
+  // Pairs are those of the warp's rows and a tile's: own and other are where these begin.
+  struct Pairs {
+    int head, own, other;
+    bool whole;  // all are visible
+    uint32_t kept;
+    DEVICE int mine(int e) const { return own + lane() / 4 + e / 2 * 8; }
+    DEVICE int others(int j, int e) const { return other + 8 * j + lane() % 4 * 2 + e % 2; }
+    DEVICE int query(int j, int e) const { return BY_KEYS ? others(j, e) : mine(e); }
+    DEVICE int key(int j, int e) const { return BY_KEYS ? mine(e) : others(j, e); }
+  };
+  DEVICE Pairs pairs(int head, int own, int other) const {
+    own += 16 * warp();
+    const bool whole = BY_KEYS ? mask.whole(other, OTHER, own, 16) : mask.whole(own, 16, other, OTHER);
+    return {head, own, other, whole, 0};
+  }
+
+  // points turns products into the scores to base 2, −∞ where nothing is visible, and into r. pairs
+  // learns what keeps gives, capped is the hyperbolic tangent of a capped score, t is multiplied by
+  // the scale.
+  DEVICE void points(Pairs& pairs, Block& x, Block& r, Block& capped, Block& t) const {
+    if (pairs.whole) points<true>(pairs, x, r, capped, t);
+    else points<false>(pairs, x, r, capped, t);
+  }
+  template <bool WHOLE> DEVICE void points(Pairs& pairs, Block& x, Block& r, Block& capped, Block& t) const {
+    const float slope = Score::CHANGES && a.slopes ? a.slopes[pairs.head] : 0;
+    const int64_t bias = s.index * a.biasSequence + pairs.head * a.biasHead, uBias = s.index * g.uBiasSequence + pairs.head * g.uBiasHead;
+    if constexpr (Score::CHANGES) pairs.kept = keeps(pairs);
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        const int mine = own + lane() / 4 + e / 2 * 8, others = other + 8 * j + lane() % 4 * 2 + e % 2;
-        const int i = BY_KEYS ? others : mine, key = BY_KEYS ? mine : others;
-        const bool shown = i < s.sq && key < s.sk && key >= i + mask.lo && key < i + mask.hi;
+        const int i = pairs.query(j, e), key = pairs.key(j, e);
+        const bool shown = WHOLE || i < s.sq && key < s.sk && key >= i + mask.lo && key < i + mask.hi;
         float score = a.scale * x[0][j][e];
         const float turn = a.scale * t[0][j][e];
         t[0][j][e] = turn;
@@ -147,22 +184,20 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
           if (a.slopes) score -= slope * fabsf((float)(i + s.sk - s.sq - key));
           if (a.bias && shown) score += biasOf(a.bias, bias + i * a.biasRow + key * a.biasColumn);
           if (g.uBias && shown) r[0][j][e] += biasOf(g.uBias, uBias + i * g.uBiasRow + key * g.uBiasColumn);
-          dP[0][j][e] *= keptOf(kept, j, e), y[0][j][e] *= keptOf(kept, j, e);
         }
         x[0][j][e] = shown ? score * LOG2E : -INFINITE;
       }
   }
 
   // keeps has a bit for each of the lane's pairs of a block, set if dropout keeps it.
-  DEVICE uint32_t keeps(int head, int own, int other) const {
+  DEVICE uint32_t keeps(const Pairs& pairs) const {
     if (!a.dropThreshold) return ~0u;
     static_assert(COLUMNS <= 8, "a word has a bit for each pair");
-    const Dropper dropper(a, s, head);
+    const Dropper dropper(a, s, pairs.head);
     uint32_t bits = 0;
 #pragma unroll 1
     for (int n = 0; n < 4 * COLUMNS; n++) {
-      const int mine = own + lane() / 4 + n % 4 / 2 * 8, others = other + n / 4 * 8 + lane() % 4 * 2 + n % 2;
-      const int i = BY_KEYS ? others : mine, key = BY_KEYS ? mine : others;
+      const int i = pairs.query(n / 4, n % 4), key = pairs.key(n / 4, n % 4);
       uint4 counter[1] = {dropper.counter(i, key)};
       dropper.draw(counter);
       const uint4 w = counter[0];
@@ -171,41 +206,106 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
     }
     return bits;
   }
-  DEVICE float keptOf(uint32_t bits, int j, int e) const { return bits >> (4 * j + e) & 1 ? a.keepScale : 0; }
+  // keptOf multiplies what dropout keeps.
+  DEVICE float keptOf(const Pairs& pairs, int j, int e) const {
+    return !Score::CHANGES ? 1 : pairs.kept >> (4 * j + e) & 1 ? a.keepScale : 0;
+  }
 
-  // Row is what a query row needs of all its keys.
+  // Row is what a query row needs of all its keys: LSE to base 2, +∞ for a row without keys, R, δ
+  // and H.
   struct Row {
-    float lse, delta, R, H;  // lse to base 2, +∞ for a row without keys
+    float lse, R, delta, H;
   };
 
-  // gradients turns what points has left into M, W, X and P, the last two times what dropout gives.
-  // t becomes the gradient of what is added to scores. rowOf gives the Row of a pair.
-  template <class F>
-  DEVICE void gradients(F rowOf, Block& x, Block& r, Block& dP, Block& y, uint32_t kept, const Block& capped, Block& t) const {
+  // each calls f for every pair, with what of(j, n) gives for its row: the n-th of the lane's two
+  // rows, by keys of two neighbouring ones behind 8·j.
+  template <class Of, class F> static DEVICE void each(Of of, F f) {
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        const Row& row = rowOf(j, e);
-        const float p = exp2Fast(x[0][j][e] - row.lse);
-        const float off = r[0][j][e] - row.R, dS = p * (dP[0][j][e] - row.delta);
-        float N = dS * off + p * (y[0][j][e] - row.H), W = dS, X = p * off, P = p, M = N;
-        if constexpr (Score::CHANGES) {
-          if (a.softCap > 0) {
-            const float tangent = capped[0][j][e], c = 1 - tangent * tangent;
-            M = c * (N - 2 * tangent / a.softCap * dS * t[0][j][e]), W *= c;
-          }
-          X *= keptOf(kept, j, e), P *= keptOf(kept, j, e);
-          t[0][j][e] = p == 0 ? 0 : N;
-        }
-        const bool none = p == 0;  // what is hidden may be NaN
-        x[0][j][e] = none ? 0 : M, r[0][j][e] = none ? 0 : W, dP[0][j][e] = none ? 0 : X, y[0][j][e] = none ? 0 : P;
+      for (int n = 0; n < 2; n++) {
+        const auto row = of(j, n);
+#pragma unroll
+        for (int m = 0; m < 2; m++) f(row, j, BY_KEYS ? n + 2 * m : 2 * n + m);
       }
+  }
+
+  // weigh turns what points has left into P and r − R. rows has the values of a pair's row.
+  template <class Rows> static DEVICE void weigh(Rows rows, Block& x, Block& r) {
+    each([&](int j, int n) { return rows.first(j, n); }, [&](float2 row, int j, int e) {
+      x[0][j][e] = exp2Fast(x[0][j][e] - row.x);
+      r[0][j][e] -= row.y;
+    });
+  }
+  // turned gives X, times what dropout gives, and kept gives P so.
+  DEVICE void turned(const Pairs& pairs, const Block& p, const Block& off, Block& X) const {
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) X[0][j][e] = p[0][j][e] == 0 ? 0 : p[0][j][e] * off[0][j][e] * keptOf(pairs, j, e);
+  }
+  DEVICE void kept(const Pairs& pairs, Block& p) const {
+    if constexpr (Score::CHANGES)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[0][j][e] *= keptOf(pairs, j, e);
+  }
+  // toGradients turns dP into W, with what weigh has left, and r into what M has of dS. t becomes
+  // what the soft cap takes from M.
+  template <class Rows>
+  DEVICE void toGradients(const Pairs& pairs, Rows rows, const Block& p, Block& r, Block& dP, const Block& capped, Block& t) const {
+    each([&](int j, int n) { return rows.delta(j, n); }, [&](float delta, int j, int e) {
+      float dS = p[0][j][e] * (dP[0][j][e] * keptOf(pairs, j, e) - delta);
+      if (p[0][j][e] == 0) dS = 0;
+      r[0][j][e] *= dS;
+      if constexpr (Score::CHANGES) {
+        if (a.softCap > 0) {
+          const float tangent = capped[0][j][e];
+          t[0][j][e] *= 2 * tangent / a.softCap * dS;
+          dS *= 1 - tangent * tangent;
+        }
+      }
+      dP[0][j][e] = dS;
+    });
+  }
+  // Held is P while y is computed: rounded to 16 bits where registers are short, as P is anyway where
+  // it multiplies values.
+  template <bool ROUNDED> struct Held {
+    float x[ROUNDED ? 1 : COLUMNS][4];
+    uint32_t words[ROUNDED ? 2 * COLUMNS : 1];
+    DEVICE Held(const Block& p) {
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          if constexpr (!ROUNDED) x[j][e] = p[0][j][e];
+          else if (e % 2) words[2 * j + e / 2] = packed<typename E::Part>(p[0][j][e - 1], p[0][j][e]);
+        }
+    }
+    DEVICE float operator()(int j, int e) const {
+      if constexpr (!ROUNDED) return x[j][e];
+      const float2 two = unpacked<typename E::Part>(words[2 * j + e / 2]);
+      return e % 2 ? two.y : two.x;
+    }
+  };
+  // toSecond turns y into M, with what toGradients has left. t becomes the gradient of what is added
+  // to scores.
+  template <class Rows, class P>
+  DEVICE void toSecond(const Pairs& pairs, Rows rows, P p, const Block& r, Block& y, const Block& capped, Block& t) const {
+    each([&](int j, int n) { return rows.H(j, n); }, [&](float H, int j, int e) {
+      const float N = p(j, e) == 0 ? 0 : r[0][j][e] + p(j, e) * (y[0][j][e] * keptOf(pairs, j, e) - H);
+      y[0][j][e] = N;
+      if constexpr (Score::CHANGES) {
+        if (a.softCap > 0) y[0][j][e] = p(j, e) == 0 ? 0 : (1 - capped[0][j][e] * capped[0][j][e]) * (N - t[0][j][e]);
+        t[0][j][e] = N;
+      }
+    });
   }
 
   // finish writes the warp's sums times a factor, columns from column on. Elements of 16 bits pass
   // through its rows of a tile.
-  DEVICE void finish(Sums& c, float factor, Operand tile, const Matrix& to, int row, int column) const {
+  DEVICE void finish(Sums& c, float factor, Own tile, const Matrix& to, int row, int column) const {
 #pragma unroll
     for (int j = 0; j < WIDTH / 8; j++)
 #pragma unroll
@@ -214,9 +314,7 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
       storeFloats(c, to, row + 16 * warp(), column);
     } else {
       __syncwarp();
-      storeAccumulator<E>(c, tile, 16 * warp(), 0);
-      __syncwarp();
-      storeRows<E, 32>(tile, 16 * warp(), 16, to, row + 16 * warp(), lane());
+      tile.pass(c, to, row);
       __syncwarp();
     }
   }
@@ -229,81 +327,124 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
   using Base::s;
   using Base::COLUMNS;
   using typename Base::Block;
-  using typename Base::Operand;
+  using typename Base::Multiply;
+  using typename Base::Operands;
+  using typename Base::Other;
+  using typename Base::Own;
+  using typename Base::Pairs;
   using typename Base::Row;
   using typename Base::Sums;
   static constexpr int ROWS = Base::OWN;
+  // Whether rows and ddO are summed together.
+  static constexpr bool TOGETHER = Base::BOTH && !E::SCALED;
 
   const int head, keyHead, row;  // row: the tile's first
-  const Operand q, u, dO, k, uk, v, uv;
+  const Own q, u, dO, passing;   // passing: for results, where tiles of keys were
+  const Other k, uk, v, uv;
   Row mine[2];  // of the lane's rows
 
+  struct RowsOfLane {
+    const Row (&mine)[2];
+    DEVICE float2 first(int, int n) const { return make_float2(mine[n].lse, mine[n].R); }
+    DEVICE float delta(int, int n) const { return mine[n].delta; }
+    DEVICE float H(int, int n) const { return mine[n].H; }
+  };
+
   DEVICE SecondQueries(const SecondArguments& g, int sequence, int head, int tile)
-      : Base(g, sequence), head(head), keyHead(head / (g.a.heads / g.a.keyHeads)), row(tile * ROWS), q{sharedBase()}, u{q.base + ROWS * Operand::STRIDE},
-        dO{u.base + ROWS * Operand::STRIDE}, k{dO.base + ROWS * Operand::STRIDE}, uk{k.base + KEYS * Operand::STRIDE},
-        v{uk.base + KEYS * Operand::STRIDE}, uv{v.base + KEYS * Operand::STRIDE} {}
+      : Base(g, sequence), head(head), keyHead(head / (g.a.heads / g.a.keyHeads)), row(tile * ROWS), q{Base::start()}, u{q.base + Own::BYTES},
+        dO{u.base + Own::BYTES}, passing{dO.base + Own::BYTES}, k{passing.base}, uk{k.base + Other::BYTES}, v{uk.base + Other::BYTES},
+        uv{v.base + Other::BYTES} {
+    static_assert(E::SCALED || STAGES * 4 * KEYS >= ROWS, "results pass through the tiles of keys");
+  }
 
   DEVICE void run() {
     if (row >= s.sq) return;
-    this->template loadQueries<ROWS>(q, u, dO, head, row);
+    this->loadQueries(q, u, dO, head, row);
     copyCommit();
     copyWait<0>();
-    settle<E, ROWS, WARPS>(q, q);
-    settle<E, ROWS, WARPS>(u, u);
-    settle<E, ROWS, WARPS>(dO, dO);
+    this->settle(q, u, dO);
     const Tiles tiles = keyTiles<KEYS>(this->mask, row, ROWS);
-    sumRows(tiles);
     const Matrix dQ = matrixOf<E>(a.dQ, s.batch, head, s.q0, s.sq, a.d), dDO = matrixOf<E>(g.dDO, s.batch, head, s.q0, s.sq, a.dv);
+    if constexpr (TOGETHER) {
+      Sums o, ofDO;
+      sumRows<true>(tiles, o, ofDO);
+      this->finish(ofDO, 1, passing, dDO, row, 0);
+    } else {
+      Sums none;
+      sumRows<false>(tiles, none, none);
+    }
 #pragma unroll 1
     for (int column = 0; column < D; column += Base::WIDTH) {
-      Sums ofQ, ofDO;
-      if constexpr (Base::BOTH) {
-        sumResults<true, true>(tiles, column, ofQ, ofDO);
-        this->finish(ofQ, a.scale, q, dQ, row, column);
-        this->finish(ofDO, 1, dO, dDO, row, column);
-      } else {
-        sumResults<true, false>(tiles, column, ofQ, ofDO);
-        this->finish(ofQ, a.scale, k, dQ, row, column);  // the queries are needed again
-        sumResults<false, true>(tiles, column, ofQ, ofDO);
-        this->finish(ofDO, 1, k, dDO, row, column);
+      Sums sums;
+      sumQueries(tiles, column, sums);
+      this->finish(sums, a.scale, passing, dQ, row, column);
+      if constexpr (!TOGETHER) {
+        sumOutputs(tiles, column, sums);
+        this->finish(sums, 1, passing, dDO, row, column);
       }
     }
   }
 
   // at is a tile of keys in a stage.
-  static DEVICE Operand at(Operand first, int stage) { return {first.base + stage * 4 * KEYS * Operand::STRIDE}; }
+  static DEVICE Other at(Other first, int stage) { return {first.base + stage * 4 * Other::BYTES}; }
 
-  // eachTile computes with each of the tiles of keys.
-  template <class F> DEVICE void eachTile(const Tiles& tiles, F compute) const {
+  // eachTile computes with each of the tiles of keys: see pass.
+  template <class Begin, class F, class Finish> DEVICE void eachTile(const Tiles& tiles, Begin begin, F compute, Finish finish) const {
     this->pass(
         tiles.end - tiles.first,
-        [&](int n, int stage) {
-          this->template loadKeys<KEYS>(at(k, stage), at(uk, stage), at(v, stage), at(uv, stage), keyHead, (tiles.first + n) * KEYS);
-        },
-        [&](int stage) {
-          settle<E, KEYS, WARPS>(at(k, stage), at(k, stage));
-          settle<E, KEYS, WARPS>(at(uk, stage), at(uk, stage));
-          settle<E, KEYS, WARPS>(at(v, stage), at(v, stage));
-          settle<E, KEYS, WARPS>(at(uv, stage), at(uv, stage));
-        },
-        [&](int n, int stage) { compute((tiles.first + n) * KEYS, stage); });
+        [&](int n, int stage) { this->loadKeys(at(k, stage), at(uk, stage), at(v, stage), at(uv, stage), keyHead, (tiles.first + n) * KEYS); },
+        [&](int stage) { this->settle(at(k, stage), at(uk, stage), at(v, stage), at(uv, stage)); },
+        begin, [&](int n, int stage) { compute(this->pairs(head, row, (tiles.first + n) * KEYS), stage); }, finish);
   }
 
-  DEVICE void products(Block& x, Block& t, Block& dP, Block& y, int stage) const {
-    multiplyTransposed<E, D>(x, q, 16 * warp(), at(k, stage), 0);
-    multiplyTransposed<E, D>(t, u, 16 * warp(), at(k, stage), 0);
-    addTransposed<E, D>(t, q, 16 * warp(), at(uk, stage));
-    multiplyTransposed<E, D>(dP, dO, 16 * warp(), at(v, stage), 0);
-    multiplyTransposed<E, D>(y, dO, 16 * warp(), at(uv, stage), 0);
+  // startScores starts the products of x and t, startOutputs that of dP and startSecond that of y.
+  DEVICE void startScores(Block& x, Block& t, int stage) const {
+    Multiply::start(x, q, at(k, stage));
+    Multiply::start(t, u, at(k, stage));
+    Multiply::startMore(t, q, at(uk, stage));
+    Multiply::commit();
+  }
+  DEVICE void startOutputs(Block& dP, int stage) const {
+    Multiply::start(dP, dO, at(v, stage));
+    Multiply::commit();
+  }
+  DEVICE void startSecond(Block& y, int stage) const {
+    Multiply::start(y, dO, at(uv, stage));
+    Multiply::commit();
   }
 
-  DEVICE void sumRows(const Tiles& tiles) {
+  // sumRows finds what rows need. With OUTPUTS it sums P·V and ddO, else dP and y are computed.
+  template <bool OUTPUTS> DEVICE void sumRows(const Tiles& tiles, Sums& o, Sums& ofDO) {
     float most[2] = {-INFINITE, -INFINITE}, sums[4][2] = {};  // of P, P·dP, P·r and P·(dP·r + y)
-    eachTile(tiles, [&](int key, int stage) {
-      Block x, t, dP, y, r, capped;
-      uint32_t kept;
-      products(x, t, dP, y, stage);
-      this->points(head, row + 16 * warp(), key, x, r, dP, y, kept, capped, t);
+    if constexpr (OUTPUTS) clear(o), clear(ofDO);
+    Block x, t;
+    const auto begin = [&](int stage) {
+      startScores(x, t, stage);
+      if constexpr (OUTPUTS) {
+        Multiply::template wait<1>(o);
+        Multiply::template wait<1>(ofDO);
+      }
+    };
+    const auto finish = [&] {
+      if constexpr (OUTPUTS) {
+        Multiply::template wait<0>(o);
+        Multiply::template wait<0>(ofDO);
+      }
+    };
+    const auto compute = [&](Pairs pairs, int stage) {
+      Block dP, y, r, capped;
+      Multiply::template wait<0>(x);
+      Multiply::template wait<0>(t);
+      if constexpr (!OUTPUTS) {
+        startOutputs(dP, stage);
+        startSecond(y, stage);
+      }
+      this->points(pairs, x, r, capped, t);
+      if constexpr (!OUTPUTS) {
+        Multiply::template wait<0>(dP);
+        Multiply::template wait<0>(y);
+      }
+      float factors[2];
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         float m = most[half];
@@ -311,7 +452,7 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
         for (int j = 0; j < COLUMNS; j++) m = fmaxf(m, fmaxf(x[0][j][2 * half], x[0][j][2 * half + 1]));
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-        const float factor = m == -INFINITE ? 1 : exp2Fast(most[half] - m), base = m == -INFINITE ? 0 : m;
+        const float factor = factors[half] = m == -INFINITE ? 1 : exp2Fast(most[half] - m), base = m == -INFINITE ? 0 : m;
         most[half] = m;
 #pragma unroll
         for (int n = 0; n < 4; n++) sums[n][half] *= factor;
@@ -319,70 +460,146 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
         for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
           for (int e = 2 * half; e < 2 * half + 2; e++) {
-            const float p = exp2Fast(x[0][j][e] - base);
-            if (p == 0) continue;  // what is hidden may be NaN
+            const float p = exp2Fast(x[0][j][e] - base), keep = this->keptOf(pairs, j, e);
+            x[0][j][e] = p;
+            const float turned = p == 0 ? 0 : p * r[0][j][e];  // what is hidden may be NaN
             sums[0][half] += p;
-            sums[1][half] += p * dP[0][j][e];
-            sums[2][half] += p * r[0][j][e];
-            sums[3][half] += p * fmaf(dP[0][j][e], r[0][j][e], y[0][j][e]);
+            sums[2][half] += turned;
+            if constexpr (OUTPUTS) r[0][j][e] = turned;
+            else if (p != 0) {
+              sums[1][half] += p * dP[0][j][e] * keep;
+              sums[3][half] += p * keep * fmaf(dP[0][j][e], r[0][j][e], y[0][j][e]);
+            }
           }
       }
-    });
+      if constexpr (OUTPUTS) {
+        this->kept(pairs, x);
+        this->kept(pairs, r);
+        if (__any_sync(~0u, factors[0] != 1 || factors[1] != 1)) {
+          scaleSums(o, factors);
+          scaleSums(ofDO, factors);
+        }
+        Operands p(x), turned(r);
+        Multiply::add(ofDO, turned, at(v, stage), 0);
+        Multiply::add(o, p, at(v, stage), 0);
+        Multiply::add(ofDO, p, at(uv, stage), 0);
+        Multiply::commit();
+        finish();
+      }
+    };
+    eachTile(tiles, begin, compute, finish);
 #pragma unroll
-    for (int half = 0; half < 2; half++) finishRow(half, most[half], sums);
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+      for (int n = 0; n < 4; n++) {
+        sums[n][half] += __shfl_xor_sync(~0u, sums[n][half], 1);
+        sums[n][half] += __shfl_xor_sync(~0u, sums[n][half], 2);
+      }
+      finishRow<OUTPUTS>(half, most[half], sums, o, ofDO);
+    }
   }
 
-  DEVICE void finishRow(int half, float most, float (&sums)[4][2]) {
+  static DEVICE void scaleSums(Sums& c, const float (&factors)[2]) {
 #pragma unroll
-    for (int n = 0; n < 4; n++) {
-      sums[n][half] += __shfl_xor_sync(~0u, sums[n][half], 1);
-      sums[n][half] += __shfl_xor_sync(~0u, sums[n][half], 2);
-    }
+    for (int j = 0; j < Base::WIDTH / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) c[0][j][e] *= factors[e / 2];
+  }
+
+  template <bool OUTPUTS> DEVICE void finishRow(int half, float most, float (&sums)[4][2], Sums& o, Sums& ofDO) {
     const float sink = a.sinks ? a.sinks[head] * LOG2E : -INFINITE, uSink = g.uSinks ? g.uSinks[head] : 0;
     const float top = fmaxf(most, sink);
     float total = 0, ofSink = 0, factor = 0;
     if (most != -INFINITE) factor = exp2Fast(most - top), total = sums[0][half] * factor;
     if (sink != -INFINITE) ofSink = exp2Fast(sink - top), total += ofSink;
-    const int i = row + 16 * warp() + lane() / 4 + 8 * half;
+    if (total != 0) factor /= total, ofSink /= total;
+    const int inTile = 16 * warp() + lane() / 4 + 8 * half, i = row + inTile;
+    const float R = sums[2][half] * factor + uSink * ofSink;
+    float sum, H;
+    if constexpr (OUTPUTS) {
+      sum = H = 0;
+#pragma unroll
+      for (int j = 0; j < D / 8; j++) {
+        const float2 d = unpacked<typename E::Stored>(loadShared4(dO.at(inTile, 8 * j + lane() % 4 * 2)));
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; e++) {
+          const float out = o[0][j][e] * factor;
+          ofDO[0][j][e] = ofDO[0][j][e] * factor - R * out;
+          sum += (e % 2 ? d.y : d.x) * out, H += (e % 2 ? d.y : d.x) * ofDO[0][j][e];
+        }
+      }
+      sum += __shfl_xor_sync(~0u, sum, 1), H += __shfl_xor_sync(~0u, H, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2), H += __shfl_xor_sync(~0u, H, 2);
+    } else {
+      sum = sums[1][half] * factor;
+      H = sums[3][half] * factor - R * sum;
+    }
     const int64_t at = this->statistic(head) + i;
     const float dLSE = g.dLSE && i < s.sq ? g.dLSE[at] : 0;
     Row& to = mine[half];
     to = {INFINITE, 0, 0, 0};
-    if (total != 0) {
-      factor /= total, ofSink /= total;
-      to.lse = top + log2f(total);
-      const float sum = sums[1][half] * factor;
-      to.delta = sum - dLSE;
-      to.R = sums[2][half] * factor + uSink * ofSink;
-      to.H = sums[3][half] * factor - to.R * sum;
-    }
+    if (total != 0) to = {top + log2f(total), R, sum - dLSE, H};
     if (i >= s.sq || lane() % 4) return;
-    *(float4*)(g.rows + 4 * at) = make_float4(to.lse, to.delta, to.R, to.H);
+    *(float4*)(g.rows + 4 * at) = make_float4(to.lse, to.R, to.delta, to.H);
     if (g.dDLSE) g.dDLSE[at] = to.R;
     if (g.sinkTerms) g.sinkTerms[at] = ofSink == 0 ? 0 : ofSink * (to.delta * (to.R - uSink) - to.H);
   }
 
-  template <bool FIRST, bool SECOND>
-  DEVICE void sumResults(const Tiles& tiles, int column, Sums& ofQ, Sums& ofDO) {
-    if (FIRST) clear(ofQ);
-    if (SECOND) clear(ofDO);
-    eachTile(tiles, [&](int key, int stage) {
-      Block x, t, dP, y, r, capped;
-      uint32_t kept;
-      products(x, t, dP, y, stage);
-      this->points(head, row + 16 * warp(), key, x, r, dP, y, kept, capped, t);
-      this->gradients([&](int, int e) -> const Row& { return mine[e / 2]; }, x, r, dP, y, kept, capped, t);
-      if constexpr (Score::CHANGES && FIRST)
-        if (column == 0) OptionScore::addGradients(a, WarpTile<E, 1, COLUMNS>(t, row + 16 * warp(), key, s, head));
-      if constexpr (FIRST) {
-        addProduct<E, KEYS>(ofQ, x, at(k, stage), column);
-        addProduct<E, KEYS>(ofQ, r, at(uk, stage), column);
-      }
-      if constexpr (SECOND) {
-        addProduct<E, KEYS>(ofDO, dP, at(v, stage), column);
-        addProduct<E, KEYS>(ofDO, y, at(uv, stage), column);
-      }
-    });
+  // beginWith begins a step whose results are sums.
+  DEVICE auto beginWith(Block& x, Block& t, Sums& sums) const {
+    return [&](int stage) {
+      startScores(x, t, stage);
+      Multiply::template wait<1>(sums);
+    };
+  }
+
+  DEVICE void sumQueries(const Tiles& tiles, int column, Sums& sums) {
+    clear(sums);
+    Block x, t;
+    const auto compute = [&](Pairs pairs, int stage) {
+      Block dP, y, r, capped;
+      const RowsOfLane rows{mine};
+      Multiply::template wait<0>(x);
+      Multiply::template wait<0>(t);
+      startOutputs(dP, stage);
+      if constexpr (Base::EARLY) startSecond(y, stage);
+      this->points(pairs, x, r, capped, t);
+      this->weigh(rows, x, r);
+      Multiply::template wait<Base::EARLY ? 1 : 0>(dP);
+      this->toGradients(pairs, rows, x, r, dP, capped, t);
+      Operands W(dP);
+      const typename Base::template Held<!Base::EARLY && Base::CROWDED> p(x);
+      if constexpr (!Base::EARLY) startSecond(y, stage);
+      Multiply::add(sums, W, at(uk, stage), column);
+      Multiply::commit();
+      Multiply::template wait<1>(y);
+      this->toSecond(pairs, rows, p, r, y, capped, t);
+      if constexpr (Score::CHANGES)
+        if (column == 0) OptionScore::addGradients(a, WarpTile<E, 1, COLUMNS>(t, pairs.own, pairs.other, s, head));
+      Operands M(y);
+      Multiply::add(sums, M, at(k, stage), column);
+      Multiply::commit();
+    };
+    eachTile(tiles, beginWith(x, t, sums), compute, [&] { Multiply::template wait<0>(sums); });
+  }
+
+  DEVICE void sumOutputs(const Tiles& tiles, int column, Sums& sums) {
+    clear(sums);
+    Block x, t;
+    const auto compute = [&](Pairs pairs, int stage) {
+      Block r, capped, X;
+      Multiply::template wait<0>(x);
+      Multiply::template wait<0>(t);
+      this->points(pairs, x, r, capped, t);
+      this->weigh(RowsOfLane{mine}, x, r);
+      this->turned(pairs, x, r, X);
+      this->kept(pairs, x);
+      Operands turned(X), p(x);
+      Multiply::add(sums, turned, at(v, stage), column);
+      Multiply::add(sums, p, at(uv, stage), column);
+      Multiply::commit();
+    };
+    eachTile(tiles, beginWith(x, t, sums), compute, [&] { Multiply::template wait<0>(sums); });
   }
 };
 
@@ -393,90 +610,128 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
   using Base::s;
   using Base::COLUMNS;
   using typename Base::Block;
-  using typename Base::Operand;
+  using typename Base::Multiply;
+  using typename Base::Operands;
+  using typename Base::Other;
+  using typename Base::Own;
+  using typename Base::Pairs;
   using typename Base::Row;
   using typename Base::Sums;
   static constexpr int KEYS = Base::OWN;
 
   const int keyHead, key;  // key: the tile's first
-  const Operand k, uk, v, uv, q, u, dO;
-  Row* const rows;  // of the tiles of queries
+  const Own k, uk, v, uv, passing;
+  const Other q, u, dO;
+  const uint32_t rows;  // of the tiles of queries
+
+  // RowsOfTile are read where they are needed: all of them are too many to keep.
+  struct RowsOfTile {
+    uint32_t base;
+    DEVICE uint32_t at(int j, int n) const { return base + (8 * j + lane() % 4 * 2 + n) * (int)sizeof(Row); }
+    DEVICE float2 first(int j, int n) const { return loadShared8(at(j, n)); }
+    DEVICE float delta(int j, int n) const { return loadSharedFloat(at(j, n) + 8); }
+    DEVICE float H(int j, int n) const { return loadSharedFloat(at(j, n) + 12); }
+  };
 
   DEVICE SecondKeys(const SecondArguments& g, int sequence, int keyHead, int tile)
-      : Base(g, sequence), keyHead(keyHead), key(tile * KEYS), k{sharedBase()}, uk{k.base + KEYS * Operand::STRIDE},
-        v{uk.base + KEYS * Operand::STRIDE}, uv{v.base + KEYS * Operand::STRIDE}, q{uv.base + KEYS * Operand::STRIDE},
-        u{q.base + ROWS * Operand::STRIDE}, dO{u.base + ROWS * Operand::STRIDE}, rows((Row*)(sharedMemory + (4 * KEYS + STAGES * 3 * ROWS) * Operand::STRIDE)) {}
+      : Base(g, sequence), keyHead(keyHead), key(tile * KEYS), k{Base::start()}, uk{k.base + Own::BYTES}, v{uk.base + Own::BYTES},
+        uv{v.base + Own::BYTES}, passing{uv.base + Own::BYTES}, q{passing.base}, u{q.base + Other::BYTES}, dO{u.base + Other::BYTES},
+        rows(q.base + STAGES * 3 * Other::BYTES) {
+    static_assert(E::SCALED || STAGES * 3 * ROWS >= KEYS, "results pass through the tiles of queries");
+  }
 
   DEVICE void run() {
     if (key >= s.sk) return;
-    this->template loadKeys<KEYS>(k, uk, v, uv, keyHead, key);
+    this->loadKeys(k, uk, v, uv, keyHead, key);
     copyCommit();
     copyWait<0>();
-    settle<E, KEYS, WARPS>(k, k);
-    settle<E, KEYS, WARPS>(uk, uk);
-    settle<E, KEYS, WARPS>(v, v);
-    settle<E, KEYS, WARPS>(uv, uv);
+    this->settle(k, uk, v, uv);
     const Matrix dK = matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d), dV = matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv);
 #pragma unroll 1
     for (int column = 0; column < D; column += Base::WIDTH) {
       Sums ofK, ofV;
       if constexpr (Base::BOTH) {
         sumResults<true, true>(column, ofK, ofV);
-        this->finish(ofK, a.scale, k, dK, key, column);
-        this->finish(ofV, 1, v, dV, key, column);
+        this->finish(ofK, a.scale, passing, dK, key, column);
+        this->finish(ofV, 1, passing, dV, key, column);
       } else {
-        static_assert(E::SCALED || STAGES * 3 * ROWS >= KEYS, "results pass through the tiles of queries");
         sumResults<true, false>(column, ofK, ofV);
-        this->finish(ofK, a.scale, q, dK, key, column);  // the keys are needed again
+        this->finish(ofK, a.scale, passing, dK, key, column);
         sumResults<false, true>(column, ofK, ofV);
-        this->finish(ofV, 1, q, dV, key, column);
+        this->finish(ofV, 1, passing, dV, key, column);
       }
     }
   }
 
   // at is a tile of queries in a stage.
-  static DEVICE Operand at(Operand first, int stage) { return {first.base + stage * 3 * ROWS * Operand::STRIDE}; }
+  static DEVICE Other at(Other first, int stage) { return {first.base + stage * 3 * Other::BYTES}; }
 
   DEVICE void fetch(int head, int tile, int stage) const {
-    this->template loadQueries<ROWS>(at(q, stage), at(u, stage), at(dO, stage), head, tile * ROWS);
+    this->loadQueries(at(q, stage), at(u, stage), at(dO, stage), head, tile * ROWS);
     for (int i = threadIdx.x; i < ROWS; i += 32 * WARPS) {
-      const float4 x = tile * ROWS + i < s.sq ? *(const float4*)(g.rows + 4 * (this->statistic(head) + tile * ROWS + i)) : make_float4(INFINITE, 0, 0, 0);
-      rows[stage * ROWS + i] = {x.x, x.y, x.z, x.w};
+      uint4 x = {__float_as_uint(INFINITE)};
+      if (tile * ROWS + i < s.sq) x = *(const uint4*)(g.rows + 4 * (this->statistic(head) + tile * ROWS + i));
+      storeShared16(rows + (stage * ROWS + i) * (int)sizeof(Row), x);
     }
   }
 
-  template <bool FIRST, bool SECOND> DEVICE void sumResults(int column, Sums& ofK, Sums& ofV) {
-    if (FIRST) clear(ofK);
-    if (SECOND) clear(ofV);
+  template <bool OF_KEYS, bool OF_VALUES> DEVICE void sumResults(int column, Sums& ofK, Sums& ofV) {
+    if (OF_KEYS) clear(ofK);
+    if (OF_VALUES) clear(ofV);
     const Tiles tiles = queryTiles<ROWS, true>(this->mask, key, KEYS);
     const int count = tiles.end - tiles.first, group = a.heads / a.keyHeads;
     const auto headOf = [&](int n) { return keyHead * group + n / count; };
     const auto tileOf = [&](int n) { return tiles.first + n % count; };
+    Block x, t;
+    const auto begin = [&](int stage) {
+      Multiply::start(x, k, at(q, stage));
+      Multiply::start(t, uk, at(q, stage));
+      Multiply::startMore(t, k, at(u, stage));
+      Multiply::commit();
+      if constexpr (OF_KEYS) Multiply::template wait<1>(ofK);
+      if constexpr (OF_VALUES) Multiply::template wait<1>(ofV);
+    };
+    const auto finish = [&] {
+      if constexpr (OF_KEYS) Multiply::template wait<0>(ofK);
+      if constexpr (OF_VALUES) Multiply::template wait<0>(ofV);
+    };
     this->pass(
         count * group, [&](int n, int stage) { fetch(headOf(n), tileOf(n), stage); },
-        [&](int stage) {
-          settle<E, ROWS, WARPS>(at(q, stage), at(q, stage));
-          settle<E, ROWS, WARPS>(at(u, stage), at(u, stage));
-          settle<E, ROWS, WARPS>(at(dO, stage), at(dO, stage));
-        },
+        [&](int stage) { this->settle(at(q, stage), at(u, stage), at(dO, stage)); }, begin,
         [&](int n, int stage) {
-          const Operand q = at(this->q, stage), u = at(this->u, stage), dO = at(this->dO, stage);
-          Block x, t, dP, y, r, capped;
-          uint32_t kept;
-          multiplyTransposed<E, D>(x, k, 16 * warp(), q, 0);
-          multiplyTransposed<E, D>(t, uk, 16 * warp(), q, 0);
-          addTransposed<E, D>(t, k, 16 * warp(), u);
-          multiplyTransposed<E, D>(dP, v, 16 * warp(), dO, 0);
-          multiplyTransposed<E, D>(y, uv, 16 * warp(), dO, 0);
-          this->points(headOf(n), key + 16 * warp(), tileOf(n) * ROWS, x, r, dP, y, kept, capped, t);
-          const Row* const of = rows + stage * ROWS;
-          this->gradients([&](int j, int e) -> const Row& { return of[8 * j + lane() % 4 * 2 + e % 2]; }, x, r, dP, y, kept, capped, t);
-          if constexpr (FIRST) {
-            addProduct<E, ROWS>(ofK, x, q, column);
-            addProduct<E, ROWS>(ofK, r, u, column);
+          const Other q = at(this->q, stage), u = at(this->u, stage), dO = at(this->dO, stage);
+          Pairs pairs = this->pairs(headOf(n), key, tileOf(n) * ROWS);
+          Block dP, y, r, capped, X;
+          const RowsOfTile rows{this->rows + stage * ROWS * (int)sizeof(Row)};
+          Multiply::template wait<0>(x);
+          Multiply::template wait<0>(t);
+          this->points(pairs, x, r, capped, t);
+          this->weigh(rows, x, r);
+          if constexpr (OF_VALUES) {
+            this->turned(pairs, x, r, X);
+            Operands turned(X);
+            Multiply::add(ofV, turned, dO, column);
+            Multiply::commit();
           }
-          if constexpr (SECOND) addProduct<E, ROWS>(ofV, dP, dO, column);
-        });
+          if constexpr (OF_KEYS) {
+            Multiply::start(dP, v, dO);
+            Multiply::commit();
+            Multiply::template wait<0>(dP);
+            this->toGradients(pairs, rows, x, r, dP, capped, t);
+            Operands W(dP);
+            const typename Base::template Held<Base::CROWDED> p(x);
+            Multiply::start(y, uv, dO);
+            Multiply::commit();
+            Multiply::add(ofK, W, u, column);
+            Multiply::commit();
+            Multiply::template wait<1>(y);
+            this->toSecond(pairs, rows, p, r, y, capped, t);
+            Operands M(y);
+            Multiply::add(ofK, M, q, column);
+            Multiply::commit();
+          }
+        },
+        finish);
   }
 };
 
