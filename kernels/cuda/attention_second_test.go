@@ -195,34 +195,36 @@ func TestAttentionSecondRepeats(t *testing.T) {
 }
 
 // BenchmarkAttentionSecond measures second derivatives beside the backward pass: bfloat16, 16 heads
-// of 4096 tokens.
+// of 4096 tokens in sequences of one length.
 func BenchmarkAttentionSecond(b *testing.B) {
 	d := device(b)
-	const length, heads, calls = 4096, 16, 2
+	const tokens, heads, calls = 4096, 16, 2
 	for _, size := range []int{64, 128, 256} {
-		for _, causal := range []kernels.Causal{kernels.NotCausal, kernels.CausalBottomRight} {
-			b.Run(fmt.Sprintf("D=%d/causal=%v", size, causal != kernels.NotCausal), func(b *testing.B) {
-				rows := func() kernels.Tensor { return normal(b, d, kernels.BF16, 1, heads, length, size) }
-				values := func() kernels.Tensor { return normal(b, d, kernels.F32, 1, heads, length) }
-				a := &kernels.Attention{Q: rows(), K: rows(), V: rows(), Causal: causal}
-				out := kernels.AttentionOutputs{O: rows(), LSE: values()}
-				g := kernels.AttentionGradients{DO: rows(), LSE: out.LSE, Delta: values(), DQ: rows(), DK: rows(), DV: rows()}
-				s := kernels.AttentionSecond{DO: g.DO, UQ: rows(), UK: rows(), UV: rows(), DQ: g.DQ, DK: g.DK, DV: g.DV, DDO: rows()}
-				if err := d.AttentionForward(a, out); err != nil {
-					b.Fatal(err)
-				}
-				backward, err := ofRecording(b, d, slices.Repeat([]func() error{func() error { return d.AttentionBackward(a, g) }}, calls))
-				if err != nil {
-					b.Fatal(err)
-				}
-				second, err := ofRecording(b, d, slices.Repeat([]func() error{func() error { return d.AttentionSecond(a, s) }}, calls))
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(second/backward, "times")
-				b.ReportMetric(1e3*second, "ms")
-				b.ReportMetric(0, "ns/op")
-			})
+		for _, length := range []int{1024, tokens} {
+			for _, causal := range []kernels.Causal{kernels.NotCausal, kernels.CausalBottomRight} {
+				b.Run(fmt.Sprintf("D=%d/S=%d/causal=%v", size, length, causal != kernels.NotCausal), func(b *testing.B) {
+					rows := func() kernels.Tensor { return normal(b, d, kernels.BF16, tokens/length, heads, length, size) }
+					values := func() kernels.Tensor { return normal(b, d, kernels.F32, tokens/length, heads, length) }
+					a := &kernels.Attention{Q: rows(), K: rows(), V: rows(), Causal: causal}
+					out := kernels.AttentionOutputs{O: rows(), LSE: values()}
+					g := kernels.AttentionGradients{DO: rows(), LSE: out.LSE, Delta: values(), DQ: rows(), DK: rows(), DV: rows()}
+					s := kernels.AttentionSecond{DO: g.DO, UQ: rows(), UK: rows(), UV: rows(), DQ: g.DQ, DK: g.DK, DV: g.DV, DDO: rows()}
+					if err := d.AttentionForward(a, out); err != nil {
+						b.Fatal(err)
+					}
+					backward, err := ofRecording(b, d, slices.Repeat([]func() error{func() error { return d.AttentionBackward(a, g) }}, calls))
+					if err != nil {
+						b.Fatal(err)
+					}
+					second, err := ofRecording(b, d, slices.Repeat([]func() error{func() error { return d.AttentionSecond(a, s) }}, calls))
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(second/backward, "times")
+					b.ReportMetric(1e3*second, "ms")
+					b.ReportMetric(0, "ns/op")
+				})
+			}
 		}
 	}
 }

@@ -99,7 +99,7 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
       copyWait<0>();
       settled(stage);
       Multiply::show();
-      __syncthreads();  // the tiles are here, and every warp has begun what it does in the step before
+      __syncthreads();  // the tiles are here, and every warp has started its last products
       if (Multiply::GOES_ON) begin(stage);
       if (STAGES > 1) {
         if (Multiply::GOES_ON) __syncthreads();  // every warp is done with the step before
@@ -171,11 +171,12 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
       for (int e = 0; e < 4; e++) {
         const int i = pairs.query(j, e), key = pairs.key(j, e);
         const bool shown = WHOLE || i < s.sq && key < s.sk && key >= i + mask.lo && key < i + mask.hi;
-        float score = a.scale * x[0][j][e];
-        const float turn = a.scale * t[0][j][e];
-        t[0][j][e] = turn;
-        r[0][j][e] = turn;
-        if constexpr (Score::CHANGES) {
+        r[0][j][e] = shown ? a.scale * t[0][j][e] : 0;
+        if constexpr (!Score::CHANGES) {
+          x[0][j][e] = shown ? (a.scale * LOG2E) * x[0][j][e] : -INFINITE;
+        } else {
+          float score = shown ? a.scale * x[0][j][e] : 0;
+          t[0][j][e] = r[0][j][e];
           if (a.softCap > 0) {
             const float c = capped[0][j][e] = tanhf(score / a.softCap);
             score = a.softCap * c;
@@ -184,10 +185,20 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
           if (a.slopes) score -= slope * fabsf((float)(i + s.sk - s.sq - key));
           if (a.bias && shown) score += biasOf(a.bias, bias + i * a.biasRow + key * a.biasColumn);
           if (g.uBias && shown) r[0][j][e] += biasOf(g.uBias, uBias + i * g.uBiasRow + key * g.uBiasColumn);
+          x[0][j][e] = shown ? score * LOG2E : -INFINITE;
         }
-        x[0][j][e] = shown ? score * LOG2E : -INFINITE;
       }
   }
+  // hide clears of a product what is hidden, where P is 0: it may be NaN. A bias may hide anything.
+  template <class P> DEVICE void hide(const Pairs& pairs, P p, Block& product) const {
+    if (!Score::CHANGES && pairs.whole) return;
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        if (p(j, e) == 0) product[0][j][e] = 0;
+  }
+
 
   // keeps has a bit for each of the lane's pairs of a block, set if dropout keeps it.
   DEVICE uint32_t keeps(const Pairs& pairs) const {
@@ -242,7 +253,16 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) X[0][j][e] = p[0][j][e] == 0 ? 0 : p[0][j][e] * off[0][j][e] * keptOf(pairs, j, e);
+      for (int e = 0; e < 4; e++) X[0][j][e] = p[0][j][e] * off[0][j][e] * keptOf(pairs, j, e);
+  }
+  // drop clears what dropout drops.
+  DEVICE void drop(const Pairs& pairs, Block& p) const {
+    if constexpr (Score::CHANGES)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          if (!(pairs.kept >> (4 * j + e) & 1)) p[0][j][e] = 0;
   }
   DEVICE void kept(const Pairs& pairs, Block& p) const {
     if constexpr (Score::CHANGES)
@@ -255,9 +275,9 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
   // what the soft cap takes from M.
   template <class Rows>
   DEVICE void toGradients(const Pairs& pairs, Rows rows, const Block& p, Block& r, Block& dP, const Block& capped, Block& t) const {
+    hide(pairs, [&](int j, int e) { return p[0][j][e]; }, dP);
     each([&](int j, int n) { return rows.delta(j, n); }, [&](float delta, int j, int e) {
       float dS = p[0][j][e] * (dP[0][j][e] * keptOf(pairs, j, e) - delta);
-      if (p[0][j][e] == 0) dS = 0;
       r[0][j][e] *= dS;
       if constexpr (Score::CHANGES) {
         if (a.softCap > 0) {
@@ -293,11 +313,12 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
   // to scores.
   template <class Rows, class P>
   DEVICE void toSecond(const Pairs& pairs, Rows rows, P p, const Block& r, Block& y, const Block& capped, Block& t) const {
+    hide(pairs, p, y);
     each([&](int j, int n) { return rows.H(j, n); }, [&](float H, int j, int e) {
-      const float N = p(j, e) == 0 ? 0 : r[0][j][e] + p(j, e) * (y[0][j][e] * keptOf(pairs, j, e) - H);
+      const float N = r[0][j][e] + p(j, e) * (y[0][j][e] * keptOf(pairs, j, e) - H);
       y[0][j][e] = N;
       if constexpr (Score::CHANGES) {
-        if (a.softCap > 0) y[0][j][e] = p(j, e) == 0 ? 0 : (1 - capped[0][j][e] * capped[0][j][e]) * (N - t[0][j][e]);
+        if (a.softCap > 0) y[0][j][e] = (1 - capped[0][j][e] * capped[0][j][e]) * (N - t[0][j][e]);
         t[0][j][e] = N;
       }
     });
@@ -415,7 +436,9 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
 
   // sumRows finds what rows need. With OUTPUTS it sums P·V and ddO, else dP and y are computed.
   template <bool OUTPUTS> DEVICE void sumRows(const Tiles& tiles, Sums& o, Sums& ofDO) {
-    float most[2] = {-INFINITE, -INFINITE}, sums[4][2] = {};  // of P, P·dP, P·r and P·(dP·r + y)
+    // Sums of P, P·dP, P·r and P·(dP·r + y). With OUTPUTS of P, P as it is rounded for products,
+    // P·(r − shift), and that rounded.
+    float most[2] = {-INFINITE, -INFINITE}, sums[4][2] = {}, shift[2] = {};
     if constexpr (OUTPUTS) clear(o), clear(ofDO);
     Block x, t;
     const auto begin = [&](int stage) {
@@ -453,6 +476,7 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
         const float factor = factors[half] = m == -INFINITE ? 1 : exp2Fast(most[half] - m), base = m == -INFINITE ? 0 : m;
+        const bool first = most[half] == -INFINITE;
         most[half] = m;
 #pragma unroll
         for (int n = 0; n < 4; n++) sums[n][half] *= factor;
@@ -460,21 +484,34 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
         for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
           for (int e = 2 * half; e < 2 * half + 2; e++) {
-            const float p = exp2Fast(x[0][j][e] - base), keep = this->keptOf(pairs, j, e);
+            const float p = exp2Fast(x[0][j][e] - base);
             x[0][j][e] = p;
-            const float turned = p == 0 ? 0 : p * r[0][j][e];  // what is hidden may be NaN
             sums[0][half] += p;
-            sums[2][half] += turned;
-            if constexpr (OUTPUTS) r[0][j][e] = turned;
-            else if (p != 0) {
-              sums[1][half] += p * dP[0][j][e] * keep;
-              sums[3][half] += p * keep * fmaf(dP[0][j][e], r[0][j][e], y[0][j][e]);
+            if constexpr (!OUTPUTS) {
+              const float keep = this->keptOf(pairs, j, e);
+              sums[2][half] += p * r[0][j][e];
+              if (p != 0) {  // what is hidden may be NaN
+                sums[1][half] += p * dP[0][j][e] * keep;
+                sums[3][half] += p * keep * fmaf(dP[0][j][e], r[0][j][e], y[0][j][e]);
+              }
             }
           }
+        if constexpr (OUTPUTS) {
+          if (__any_sync(~0u, first)) shiftOf(half, first, x, r, shift[half]);
+#pragma unroll
+          for (int j = 0; j < COLUMNS; j++) {
+            float* const p = x[0][j] + 2 * half;
+            float* const turned = r[0][j] + 2 * half;
+            turned[0] = p[0] * (turned[0] - shift[half]), turned[1] = p[1] * (turned[1] - shift[half]);
+            sums[2][half] += turned[0] + turned[1];
+            sums[1][half] += toRounded(p);
+            sums[3][half] += toRounded(turned);
+          }
+        }
       }
       if constexpr (OUTPUTS) {
-        this->kept(pairs, x);
-        this->kept(pairs, r);
+        this->drop(pairs, x);
+        this->drop(pairs, r);
         if (__any_sync(~0u, factors[0] != 1 || factors[1] != 1)) {
           scaleSums(o, factors);
           scaleSums(ofDO, factors);
@@ -495,8 +532,26 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
         sums[n][half] += __shfl_xor_sync(~0u, sums[n][half], 1);
         sums[n][half] += __shfl_xor_sync(~0u, sums[n][half], 2);
       }
-      finishRow<OUTPUTS>(half, most[half], sums, o, ofDO);
+      finishRow<OUTPUTS>(half, most[half], sums, shift[half], o, ofDO);
     }
+  }
+
+  // shiftOf is r of the first tile that a row sees, on average: what is summed then lies near zero.
+  static DEVICE void shiftOf(int half, bool first, const Block& p, const Block& r, float& shift) {
+    float sum = 0, total = 0;
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; e++) sum += p[0][j][e] * r[0][j][e], total += p[0][j][e];
+    sum += __shfl_xor_sync(~0u, sum, 1), total += __shfl_xor_sync(~0u, total, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2), total += __shfl_xor_sync(~0u, total, 2);
+    if (first && total > 0) shift = sum / total;
+  }
+  // toRounded rounds two numbers as operands are, and adds them.
+  static DEVICE float toRounded(float* x) {
+    const float2 two = unpacked<typename E::Part>(packed<typename E::Part>(x[0], x[1]));
+    x[0] = two.x, x[1] = two.y;
+    return two.x + two.y;
   }
 
   static DEVICE void scaleSums(Sums& c, const float (&factors)[2]) {
@@ -506,7 +561,7 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
       for (int e = 0; e < 4; e++) c[0][j][e] *= factors[e / 2];
   }
 
-  template <bool OUTPUTS> DEVICE void finishRow(int half, float most, float (&sums)[4][2], Sums& o, Sums& ofDO) {
+  template <bool OUTPUTS> DEVICE void finishRow(int half, float most, float (&sums)[4][2], float shift, Sums& o, Sums& ofDO) {
     const float sink = a.sinks ? a.sinks[head] * LOG2E : -INFINITE, uSink = g.uSinks ? g.uSinks[head] : 0;
     const float top = fmaxf(most, sink);
     float total = 0, ofSink = 0, factor = 0;
@@ -514,17 +569,20 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
     if (sink != -INFINITE) ofSink = exp2Fast(sink - top), total += ofSink;
     if (total != 0) factor /= total, ofSink /= total;
     const int inTile = 16 * warp() + lane() / 4 + 8 * half, i = row + inTile;
-    const float R = sums[2][half] * factor + uSink * ofSink;
-    float sum, H;
+    float R = sums[2][half] * factor + uSink * ofSink, sum, H;
     if constexpr (OUTPUTS) {
       sum = H = 0;
+      R += shift * sums[0][half] * factor;
+      // What is rounded counts against the mean of values: a row that sees one key has no error.
+      float off = R - shift, scale = factor * (a.dropThreshold ? a.keepScale : 1);
+      if (sums[0][half] > 0) off += (sums[3][half] - sums[2][half]) / sums[0][half], scale *= sums[0][half] / sums[1][half];
 #pragma unroll
       for (int j = 0; j < D / 8; j++) {
         const float2 d = unpacked<typename E::Stored>(loadShared4(dO.at(inTile, 8 * j + lane() % 4 * 2)));
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; e++) {
-          const float out = o[0][j][e] * factor;
-          ofDO[0][j][e] = ofDO[0][j][e] * factor - R * out;
+          const float out = o[0][j][e] * scale;
+          ofDO[0][j][e] = ofDO[0][j][e] * scale - off * out;
           sum += (e % 2 ? d.y : d.x) * out, H += (e % 2 ? d.y : d.x) * ofDO[0][j][e];
         }
       }
