@@ -139,7 +139,7 @@ func (c *attention) describeSecond(g *secondArguments, s *kernels.AttentionSecon
 // launchSecond queues the kernels.
 func (c *attention) launchSecond(g *secondArguments, s *kernels.AttentionSecond) error {
 	d, v, err := c.device, (*secondVariant)(nil), error(nil)
-	if v, err = c.chooseSecond(); err != nil {
+	if v, err = c.chooseSecond(s.DBias.IsSet() && c.args.dBiasColumn == 0); err != nil {
 		return err
 	}
 	statistics := int(c.args.heads) * int(c.args.sq) * c.Q.Shape[0]
@@ -195,8 +195,9 @@ func (c *attention) launchSecond(g *secondArguments, s *kernels.AttentionSecond)
 }
 
 // chooseSecond finds the variant for the smallest heads that knows what changes scores. Operands of
-// TF32 are computed with as float32.
-func (c *attention) chooseSecond() (*secondVariant, error) {
+// TF32 are computed with as float32. Where the gradient of a bias is summed over keys, which nearly
+// cancels, what rows need is not taken from rounded operands.
+func (c *attention) chooseSecond(cancels bool) (*secondVariant, error) {
 	const ofSystem = 1 << 10 // of the shared memory of each block
 	e := c.element
 	if e == elementTF32 {
@@ -205,7 +206,7 @@ func (c *attention) chooseSecond() (*secondVariant, error) {
 	list := secondVariants()
 	for i := range list {
 		v := &list[i]
-		if v.element == e && (!v.groups || c.device.hasMaps()) && v.d >= int(max(c.args.d, c.args.dv)) && (v.mod || !c.modifies()) &&
+		if v.element == e && (!cancels || v.sumsRows()) && (!v.groups || c.device.hasMaps()) && v.d >= int(max(c.args.d, c.args.dv)) && (v.mod || !c.modifies()) &&
 			max(v.sharedBytes(false), v.sharedBytes(true))+ofSystem <= c.device.SharedMemory {
 			return v, nil
 		}

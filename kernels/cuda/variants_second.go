@@ -51,6 +51,9 @@ func secondVariants() (list []secondVariant) {
 	return list
 }
 
+// sumsRows reports whether what rows need is summed by itself: TOGETHER in src/attention_second.cu.
+func (v *secondVariant) sumsRows() bool { return v.element == elementF32 || v.d > 128 }
+
 func (v *secondVariant) rows() int { return 16 * v.warps }
 
 // sharedBytes is the room for the block's tiles and those that pass: of queries there are three
