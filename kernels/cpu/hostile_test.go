@@ -293,6 +293,13 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"SGD": func(m *memory, of kernels.DType) []any {
 		return append([]any{kernels.SGD{Update: m.update(), Momentum: 0.9}}, m.lists(of, 3)...)
 	},
+	"Momentum": func(m *memory, of kernels.DType) []any {
+		return append(append([]any{kernels.SGD{Update: m.update(), Momentum: 0.9}}, m.lists(of, 3)...), m.tensor(kernels.F64, 2))
+	},
+	"Normalize": func(m *memory, of kernels.DType) []any {
+		lists := m.lists(of, 2)
+		return []any{lists[0], m.tensor(kernels.F64, 2), 0.5, lists[1]}
+	},
 	"Lion": func(m *memory, of kernels.DType) []any {
 		return append([]any{kernels.Lion{Update: m.update(), Beta1: 0.9, Beta2: 0.99}}, m.lists(of, 3)...)
 	},
