@@ -211,5 +211,10 @@ func (c *attention) chooseSecond(cancels bool) (*secondVariant, error) {
 			return v, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %s: there is no kernel for %v with heads of %d and %d", c.device.Name(), c.name, c.dtype, c.args.d, c.args.dv)
+	of := ""
+	if cancels {
+		of = ", by a bias that keys share"
+	}
+	return nil, kernels.Unsupported{Device: c.device.Name(), What: fmt.Sprintf("%s of %v with heads of %d and %d%s, in %d bytes of shared memory a block",
+		c.name, c.dtype, c.args.d, c.args.dv, of, c.device.SharedMemory)}
 }

@@ -64,9 +64,12 @@
 // list that has a key twice, a number that is not finite or one beyond 2⁴⁸ is found on the device,
 // and the problem is gathered after all, which takes longer than either way alone.
 //
-// Second derivatives of attention run on kernels for any device, too, with heads up to 256. They
-// know no score and no mask of a user's, and with Deterministic no gradient of a bias. Results are
-// the same from call to call, but for that of a bias whose elements several scores share.
+// Second derivatives of attention run on kernels for any device, with heads up to 256. Hopper has
+// its own for 16 bits without options. They know no score and no mask of a user's, and with
+// Deterministic no gradient of a bias. Results are the same from call to call, but for that of a
+// bias whose elements several scores share. In 16 bits a bias that keys share takes the kernels for
+// heads of 256, which need 116 KiB of shared memory a block; a device with less returns an error
+// that wraps errors.ErrUnsupported.
 //
 // Products take packed weights, whose numbers are rounded to the type of what they are multiplied
 // by: in registers for up to sixteen rows, and otherwise in scratch memory for the time of the
