@@ -22,11 +22,11 @@ func (b *Backend) LogSoftmaxForward(x, y kernels.Tensor) (err error) {
 
 func logSoftmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
 	from, to, length := rowViewOf[T](x), rowViewOf[T](y), lastAxis(x)
-	b.eachRow(from.n, length, func(i int) {
+	eachRowOf(b, &to, func(i int, _ *T, past bool) {
 		x, y := from.at(i), to.at(i)
 		most, sum := exponentialsOf(length, x)
 		for from := 0; from < length; from += pieceElements {
-			simd.LogProbabilities(min(pieceElements, length-from), offset(y, from), offset(x, from), most, T(math.Log(sum)))
+			simd.LogProbabilities(min(pieceElements, length-from), offset(y, from), offset(x, from), most, T(math.Log(sum)), past)
 		}
 	})
 }
@@ -46,14 +46,14 @@ func (b *Backend) LogSoftmaxBackward(y, dy, dx kernels.Tensor) (err error) {
 
 func logSoftmaxBackward[T kernels.Float](b *Backend, y, dy, dx kernels.Tensor) {
 	out, dOut, d, length := rowViewOf[T](y), rowViewOf[T](dy), rowViewOf[T](dx), lastAxis(y)
-	b.eachRow(out.n, length, func(i int) {
+	eachRowOf(b, &d, func(i int, _ *T, past bool) {
 		y, dy, dx := out.at(i), dOut.at(i), d.at(i)
 		sum := 0.0
 		for from := 0; from < length; from += pieceElements {
 			sum += simd.Sum(min(pieceElements, length-from), offset(dy, from))
 		}
 		for from := 0; from < length; from += pieceElements {
-			simd.LogSoftmaxRowGrad(min(pieceElements, length-from), offset(dx, from), offset(y, from), offset(dy, from), T(sum))
+			simd.LogSoftmaxRowGrad(min(pieceElements, length-from), offset(dx, from), offset(y, from), offset(dy, from), T(sum), past)
 		}
 	})
 }

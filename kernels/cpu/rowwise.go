@@ -1,6 +1,11 @@
 package cpu
 
-import "github.com/stheno-ml/stheno/kernels"
+import (
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
 
 // How the kernels that go through tensors row by row, or element by element, cut their work.
 const (
@@ -34,6 +39,31 @@ func (b *Backend) eachRow(n, length int, do func(row int)) {
 	b.each(ceilDiv(n, per), elementFLOPs*float64(n)*float64(length), func(task int) {
 		for row := task * per; row < min(n, (task+1)*per); row++ {
 			do(row)
+		}
+	})
+}
+
+// pastBytes is the size of results from which on they are stored past the caches: before anything
+// reads them, what a cache holds of them would be gone.
+const pastBytes = 16 << 20
+
+// eachRowOf calls do for every row of results, with memory of the worker's for a row that is no
+// longer than a piece, and whether results are to be stored past the caches.
+func eachRowOf[T kernels.Float](b *Backend, results *rowView[T], do func(row int, beside *T, past bool)) {
+	n, length := results.n, results.length
+	past := simd.CanPast() && n*length*int(unsafe.Sizeof(T(0))) >= pastBytes
+	per := b.rowsPerTask(n, length)
+	b.inRuns(ceilDiv(n, per), elementFLOPs*float64(n)*float64(length), func(claim func() (int, bool)) {
+		memory := newWorkspace(bytesFor[T](pieceElements))
+		defer memory.release()
+		beside := unsafe.SliceData(take[T](memory, pieceElements))
+		for task, ok := claim(); ok; task, ok = claim() {
+			for row := task * per; row < min(n, (task+1)*per); row++ {
+				do(row, beside, past)
+			}
+		}
+		if past {
+			simd.EndPast()
 		}
 	})
 }

@@ -21,12 +21,16 @@ func (b *Backend) SoftmaxForward(x, y kernels.Tensor) (err error) {
 }
 
 // softmaxForward goes through a row piece by piece and writes exponentials, of the differences from
-// the greatest element so far, and then goes through what it wrote.
+// the greatest element so far, and then goes through what it wrote. Exponentials of a row that is to
+// go past the caches wait beside it.
 func softmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
 	from, to, length := rowViewOf[T](x), rowViewOf[T](y), lastAxis(x)
 	pieces := ceilDiv(length, pieceElements)
-	b.eachRow(from.n, length, func(i int) {
+	eachRowOf(b, &to, func(i int, beside *T, past bool) {
 		x, y := from.at(i), to.at(i)
+		if past = past && pieces == 1; !past {
+			beside = y
+		}
 		var few [4]T
 		mosts := few[:]
 		if pieces > len(few) {
@@ -45,11 +49,11 @@ func softmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
 				most = pieceMost
 			}
 			mosts[p] = most
-			sum += float64(simd.Exponentials(n, offset(y, at), offset(x, at), most))
+			sum += float64(simd.Exponentials(n, offset(beside, at), offset(x, at), most))
 		}
 		for p := range pieces {
-			at, factor := p*pieceElements, [1]T{T(math.Exp(float64(mosts[p])-float64(most)) / sum)}
-			simd.ScaleRows(1, min(pieceElements, length-at), offset(y, at), 0, offset(y, at), 0, factor[:])
+			at, factor := p*pieceElements, T(math.Exp(float64(mosts[p])-float64(most))/sum)
+			simd.Probabilities(min(pieceElements, length-at), offset(y, at), offset(beside, at), factor, past)
 		}
 	})
 }
@@ -72,7 +76,7 @@ const summed = 256
 
 func softmaxBackward[T kernels.Float](b *Backend, y, dy, dx kernels.Tensor) {
 	out, dOut, d, length := rowViewOf[T](y), rowViewOf[T](dy), rowViewOf[T](dx), lastAxis(y)
-	b.eachRow(out.n, length, func(i int) {
+	eachRowOf(b, &d, func(i int, _ *T, past bool) {
 		y, dy, dx := out.at(i), dOut.at(i), d.at(i)
 		mean := 0.0
 		for from := 0; from < length; from += summed {
@@ -81,7 +85,7 @@ func softmaxBackward[T kernels.Float](b *Backend, y, dy, dx kernels.Tensor) {
 			mean += float64(part[0])
 		}
 		for from := 0; from < length; from += pieceElements {
-			simd.SoftmaxRowGrad(min(pieceElements, length-from), offset(dx, from), offset(y, from), offset(dy, from), T(mean))
+			simd.SoftmaxRowGrad(min(pieceElements, length-from), offset(dx, from), offset(y, from), offset(dy, from), T(mean), past)
 		}
 	})
 }

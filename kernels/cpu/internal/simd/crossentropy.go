@@ -81,13 +81,28 @@ func Exponentials[T kernels.Float](n int, y, x *T, most T) T {
 	return sum
 }
 
-// LogProbabilities writes y_j = (x_j − most) − log. y may be x.
-func LogProbabilities[T kernels.Float](n int, y, x *T, most, log T) {
+// Probabilities writes y_j = x_j·factor, past the caches if past says so. y may be x.
+func Probabilities[T kernels.Float](n int, y, x *T, factor T, past bool) {
 	if n <= 0 {
 		return
 	}
 	if active != Generic {
-		logProbabilitiesVector(n, y, x, most, log)
+		probabilitiesVector(n, y, x, factor, toInt(past))
+		return
+	}
+	out := row(y, 0, 0, n)
+	for j, v := range row(x, 0, 0, n) {
+		out[j] = v * factor
+	}
+}
+
+// LogProbabilities writes y_j = (x_j − most) − log, past the caches if past says so. y may be x.
+func LogProbabilities[T kernels.Float](n int, y, x *T, most, log T, past bool) {
+	if n <= 0 {
+		return
+	}
+	if active != Generic {
+		logProbabilitiesVector(n, y, x, most, log, toInt(past))
 		return
 	}
 	out := row(y, 0, 0, n)
@@ -96,13 +111,14 @@ func LogProbabilities[T kernels.Float](n int, y, x *T, most, log T) {
 	}
 }
 
-// SoftmaxRowGrad writes dx_j = y_j·(dy_j − mean). dx may be y or dy.
-func SoftmaxRowGrad[T kernels.Float](n int, dx, y, dy *T, mean T) {
+// SoftmaxRowGrad writes dx_j = y_j·(dy_j − mean), past the caches if past says so. dx may be y or
+// dy.
+func SoftmaxRowGrad[T kernels.Float](n int, dx, y, dy *T, mean T, past bool) {
 	if n <= 0 {
 		return
 	}
 	if active != Generic {
-		softmaxRowGradVector(n, dx, y, dy, mean)
+		softmaxRowGradVector(n, dx, y, dy, mean, toInt(past))
 		return
 	}
 	out, d := row(dx, 0, 0, n), row(dy, 0, 0, n)
@@ -111,14 +127,14 @@ func SoftmaxRowGrad[T kernels.Float](n int, dx, y, dy *T, mean T) {
 	}
 }
 
-// LogSoftmaxRowGrad writes dx_j = dy_j − exp(y_j)·sum, for y_j of at most 0 but for rounding. What
-// [ScaledExp] counts as 0 counts as 0. dx may be y or dy.
-func LogSoftmaxRowGrad[T kernels.Float](n int, dx, y, dy *T, sum T) {
+// LogSoftmaxRowGrad writes dx_j = dy_j − exp(y_j)·sum, for y_j of at most 0 but for rounding, past
+// the caches if past says so. What [ScaledExp] counts as 0 counts as 0. dx may be y or dy.
+func LogSoftmaxRowGrad[T kernels.Float](n int, dx, y, dy *T, sum T, past bool) {
 	if n <= 0 {
 		return
 	}
 	if active != Generic {
-		logSoftmaxRowGradVector(n, dx, y, dy, sum)
+		logSoftmaxRowGradVector(n, dx, y, dy, sum, toInt(past))
 		return
 	}
 	out, d, least := row(dx, 0, 0, n), row(dy, 0, 0, n), leastOfExp[T]()

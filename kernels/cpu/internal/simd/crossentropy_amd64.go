@@ -82,62 +82,82 @@ func exponentialsAVX2F32(n int, y *float32, x *float32, most float32) float32
 //go:noescape
 func exponentialsAVX2F64(n int, y *float64, x *float64, most float64) float64
 
+// probabilitiesAVX512F32 is Probabilities.
+//
+//go:noescape
+func probabilitiesAVX512F32(n int, y *float32, x *float32, factor float32, past int)
+
+// probabilitiesAVX512F64 is Probabilities.
+//
+//go:noescape
+func probabilitiesAVX512F64(n int, y *float64, x *float64, factor float64, past int)
+
+// probabilitiesAVX2F32 is Probabilities.
+//
+//go:noescape
+func probabilitiesAVX2F32(n int, y *float32, x *float32, factor float32, past int)
+
+// probabilitiesAVX2F64 is Probabilities.
+//
+//go:noescape
+func probabilitiesAVX2F64(n int, y *float64, x *float64, factor float64, past int)
+
 // logProbabilitiesAVX512F32 is LogProbabilities.
 //
 //go:noescape
-func logProbabilitiesAVX512F32(n int, y *float32, x *float32, most float32, log float32)
+func logProbabilitiesAVX512F32(n int, y *float32, x *float32, most float32, log float32, past int)
 
 // logProbabilitiesAVX512F64 is LogProbabilities.
 //
 //go:noescape
-func logProbabilitiesAVX512F64(n int, y *float64, x *float64, most float64, log float64)
+func logProbabilitiesAVX512F64(n int, y *float64, x *float64, most float64, log float64, past int)
 
 // logProbabilitiesAVX2F32 is LogProbabilities.
 //
 //go:noescape
-func logProbabilitiesAVX2F32(n int, y *float32, x *float32, most float32, log float32)
+func logProbabilitiesAVX2F32(n int, y *float32, x *float32, most float32, log float32, past int)
 
 // logProbabilitiesAVX2F64 is LogProbabilities.
 //
 //go:noescape
-func logProbabilitiesAVX2F64(n int, y *float64, x *float64, most float64, log float64)
+func logProbabilitiesAVX2F64(n int, y *float64, x *float64, most float64, log float64, past int)
 
 // softmaxRowGradAVX512F32 is SoftmaxRowGrad.
 //
 //go:noescape
-func softmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, mean float32)
+func softmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, mean float32, past int)
 
 // softmaxRowGradAVX512F64 is SoftmaxRowGrad.
 //
 //go:noescape
-func softmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, mean float64)
+func softmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, mean float64, past int)
 
 // softmaxRowGradAVX2F32 is SoftmaxRowGrad.
 //
 //go:noescape
-func softmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, mean float32)
+func softmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, mean float32, past int)
 
 // softmaxRowGradAVX2F64 is SoftmaxRowGrad.
 //
 //go:noescape
-func softmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, mean float64)
+func softmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, mean float64, past int)
 
 // logSoftmaxRowGradAVX512F32 is LogSoftmaxRowGrad.
 //
 //go:noescape
-func logSoftmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, sum float32)
+func logSoftmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, sum float32, past int)
 
 // logSoftmaxRowGradAVX512F64 is LogSoftmaxRowGrad.
 //
 //go:noescape
-func logSoftmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, sum float64)
+func logSoftmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, sum float64, past int)
 
 // logSoftmaxRowGradAVX2F32 is LogSoftmaxRowGrad.
 //
 //go:noescape
-func logSoftmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, sum float32)
+func logSoftmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, sum float32, past int)
 
 // logSoftmaxRowGradAVX2F64 is LogSoftmaxRowGrad.
 //
 //go:noescape
-func logSoftmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, sum float64)
+func logSoftmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, sum float64, past int)

@@ -1618,9 +1618,231 @@ end:
 	VZEROUPPER
 	RET
 
-// func logProbabilitiesAVX512F32(n int, y *float32, x *float32, most float32, log float32)
+// func probabilitiesAVX512F32(n int, y *float32, x *float32, factor float32, past int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·logProbabilitiesAVX512F32(SB), NOSPLIT, $0-32
+TEXT ·probabilitiesAVX512F32(SB), NOSPLIT, $0-40
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS factor+24(FP), Z0
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-16, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table1<>+64(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z1
+	VPMOVD2M     Z1, K1
+	XORQ         SI, SI
+	CMPQ         past+32(FP), $0x00
+	JEQ          near
+	MOVQ         AX, DI
+	ANDQ         $0x3f, DI
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (CX)(SI*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, (AX)(SI*4)
+	ADDQ     $0x10, SI
+
+farTest:
+	CMPQ SI, DX
+	JLT  far
+
+near:
+	JMP test
+
+vector:
+	VMOVUPS (CX)(SI*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)(SI*4)
+	ADDQ    $0x10, SI
+
+test:
+	CMPQ      SI, DX
+	JLT       vector
+	TESTQ     BX, BX
+	JZ        end
+	VMOVUPS.Z (CX)(SI*4), K1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K1, (AX)(SI*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func probabilitiesAVX512F64(n int, y *float64, x *float64, factor float64, past int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·probabilitiesAVX512F64(SB), NOSPLIT, $0-40
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD factor+24(FP), Z0
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table3<>+64(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z1
+	VPMOVQ2M     Z1, K1
+	XORQ         SI, SI
+	CMPQ         past+32(FP), $0x00
+	JEQ          near
+	MOVQ         AX, DI
+	ANDQ         $0x3f, DI
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (CX)(SI*8), Z1
+	VMULPD   Z0, Z1, Z1
+	VMOVNTPS Z1, (AX)(SI*8)
+	ADDQ     $0x08, SI
+
+farTest:
+	CMPQ SI, DX
+	JLT  far
+
+near:
+	JMP test
+
+vector:
+	VMOVUPS (CX)(SI*8), Z1
+	VMULPD  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)(SI*8)
+	ADDQ    $0x08, SI
+
+test:
+	CMPQ      SI, DX
+	JLT       vector
+	TESTQ     BX, BX
+	JZ        end
+	VMOVUPD.Z (CX)(SI*8), K1, Z1
+	VMULPD    Z0, Z1, Z1
+	VMOVUPD   Z1, K1, (AX)(SI*8)
+
+end:
+	VZEROUPPER
+	RET
+
+// func probabilitiesAVX2F32(n int, y *float32, x *float32, factor float32, past int)
+// Requires: AVX
+TEXT ·probabilitiesAVX2F32(SB), NOSPLIT, $0-40
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS factor+24(FP), Y0
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table5<>+32(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Y1
+	XORQ         SI, SI
+	CMPQ         past+32(FP), $0x00
+	JEQ          near
+	MOVQ         AX, DI
+	ANDQ         $0x1f, DI
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (CX)(SI*4), Y2
+	VMULPS   Y0, Y2, Y2
+	VMOVNTPS Y2, (AX)(SI*4)
+	ADDQ     $0x08, SI
+
+farTest:
+	CMPQ SI, DX
+	JLT  far
+
+near:
+	JMP test
+
+vector:
+	VMOVUPS (CX)(SI*4), Y2
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y2, (AX)(SI*4)
+	ADDQ    $0x08, SI
+
+test:
+	CMPQ       SI, DX
+	JLT        vector
+	TESTQ      BX, BX
+	JZ         end
+	VMASKMOVPS (CX)(SI*4), Y1, Y2
+	VMULPS     Y0, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)(SI*4)
+
+end:
+	VZEROUPPER
+	RET
+
+// func probabilitiesAVX2F64(n int, y *float64, x *float64, factor float64, past int)
+// Requires: AVX
+TEXT ·probabilitiesAVX2F64(SB), NOSPLIT, $0-40
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD factor+24(FP), Y0
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-4, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table7<>+32(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Y1
+	XORQ         SI, SI
+	CMPQ         past+32(FP), $0x00
+	JEQ          near
+	MOVQ         AX, DI
+	ANDQ         $0x1f, DI
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (CX)(SI*8), Y2
+	VMULPD   Y0, Y2, Y2
+	VMOVNTPS Y2, (AX)(SI*8)
+	ADDQ     $0x04, SI
+
+farTest:
+	CMPQ SI, DX
+	JLT  far
+
+near:
+	JMP test
+
+vector:
+	VMOVUPS (CX)(SI*8), Y2
+	VMULPD  Y0, Y2, Y2
+	VMOVUPS Y2, (AX)(SI*8)
+	ADDQ    $0x04, SI
+
+test:
+	CMPQ       SI, DX
+	JLT        vector
+	TESTQ      BX, BX
+	JZ         end
+	VMASKMOVPD (CX)(SI*8), Y1, Y2
+	VMULPD     Y0, Y2, Y2
+	VMASKMOVPD Y2, Y1, (AX)(SI*8)
+
+end:
+	VZEROUPPER
+	RET
+
+// func logProbabilitiesAVX512F32(n int, y *float32, x *float32, most float32, log float32, past int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·logProbabilitiesAVX512F32(SB), NOSPLIT, $0-40
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSS most+24(FP), Z0
@@ -1636,7 +1858,26 @@ TEXT ·logProbabilitiesAVX512F32(SB), NOSPLIT, $0-32
 	VMOVUPS      (DI), Z2
 	VPMOVD2M     Z2, K1
 	XORQ         SI, SI
-	JMP          test
+	CMPQ         past+32(FP), $0x00
+	JEQ          near
+	MOVQ         AX, DI
+	ANDQ         $0x3f, DI
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (CX)(SI*4), Z2
+	VSUBPS   Z0, Z2, Z2
+	VSUBPS   Z1, Z2, Z2
+	VMOVNTPS Z2, (AX)(SI*4)
+	ADDQ     $0x10, SI
+
+farTest:
+	CMPQ SI, DX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS (CX)(SI*4), Z2
@@ -1659,9 +1900,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func logProbabilitiesAVX512F64(n int, y *float64, x *float64, most float64, log float64)
+// func logProbabilitiesAVX512F64(n int, y *float64, x *float64, most float64, log float64, past int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·logProbabilitiesAVX512F64(SB), NOSPLIT, $0-40
+TEXT ·logProbabilitiesAVX512F64(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSD most+24(FP), Z0
@@ -1677,7 +1918,26 @@ TEXT ·logProbabilitiesAVX512F64(SB), NOSPLIT, $0-40
 	VMOVUPS      (DI), Z2
 	VPMOVQ2M     Z2, K1
 	XORQ         SI, SI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, DI
+	ANDQ         $0x3f, DI
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (CX)(SI*8), Z2
+	VSUBPD   Z0, Z2, Z2
+	VSUBPD   Z1, Z2, Z2
+	VMOVNTPS Z2, (AX)(SI*8)
+	ADDQ     $0x08, SI
+
+farTest:
+	CMPQ SI, DX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS (CX)(SI*8), Z2
@@ -1700,9 +1960,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func logProbabilitiesAVX2F32(n int, y *float32, x *float32, most float32, log float32)
+// func logProbabilitiesAVX2F32(n int, y *float32, x *float32, most float32, log float32, past int)
 // Requires: AVX
-TEXT ·logProbabilitiesAVX2F32(SB), NOSPLIT, $0-32
+TEXT ·logProbabilitiesAVX2F32(SB), NOSPLIT, $0-40
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSS most+24(FP), Y0
@@ -1717,7 +1977,26 @@ TEXT ·logProbabilitiesAVX2F32(SB), NOSPLIT, $0-32
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Y2
 	XORQ         SI, SI
-	JMP          test
+	CMPQ         past+32(FP), $0x00
+	JEQ          near
+	MOVQ         AX, DI
+	ANDQ         $0x1f, DI
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (CX)(SI*4), Y3
+	VSUBPS   Y0, Y3, Y3
+	VSUBPS   Y1, Y3, Y3
+	VMOVNTPS Y3, (AX)(SI*4)
+	ADDQ     $0x08, SI
+
+farTest:
+	CMPQ SI, DX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS (CX)(SI*4), Y3
@@ -1740,9 +2019,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func logProbabilitiesAVX2F64(n int, y *float64, x *float64, most float64, log float64)
+// func logProbabilitiesAVX2F64(n int, y *float64, x *float64, most float64, log float64, past int)
 // Requires: AVX
-TEXT ·logProbabilitiesAVX2F64(SB), NOSPLIT, $0-40
+TEXT ·logProbabilitiesAVX2F64(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSD most+24(FP), Y0
@@ -1757,7 +2036,26 @@ TEXT ·logProbabilitiesAVX2F64(SB), NOSPLIT, $0-40
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Y2
 	XORQ         SI, SI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, DI
+	ANDQ         $0x1f, DI
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (CX)(SI*8), Y3
+	VSUBPD   Y0, Y3, Y3
+	VSUBPD   Y1, Y3, Y3
+	VMOVNTPS Y3, (AX)(SI*8)
+	ADDQ     $0x04, SI
+
+farTest:
+	CMPQ SI, DX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS (CX)(SI*8), Y3
@@ -1780,9 +2078,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func softmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, mean float32)
+// func softmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, mean float32, past int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·softmaxRowGradAVX512F32(SB), NOSPLIT, $0-36
+TEXT ·softmaxRowGradAVX512F32(SB), NOSPLIT, $0-48
 	MOVQ         dx+8(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -1798,7 +2096,27 @@ TEXT ·softmaxRowGradAVX512F32(SB), NOSPLIT, $0-36
 	VMOVUPS      (R8), Z1
 	VPMOVD2M     Z1, K1
 	XORQ         DI, DI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, R8
+	ANDQ         $0x3f, R8
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (DX)(DI*4), Z1
+	VSUBPS   Z0, Z1, Z1
+	VMOVUPS  (CX)(DI*4), Z2
+	VMULPS   Z2, Z1, Z1
+	VMOVNTPS Z1, (AX)(DI*4)
+	ADDQ     $0x10, DI
+
+farTest:
+	CMPQ DI, BX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS (DX)(DI*4), Z1
@@ -1823,9 +2141,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func softmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, mean float64)
+// func softmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, mean float64, past int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·softmaxRowGradAVX512F64(SB), NOSPLIT, $0-40
+TEXT ·softmaxRowGradAVX512F64(SB), NOSPLIT, $0-48
 	MOVQ         dx+8(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -1841,7 +2159,27 @@ TEXT ·softmaxRowGradAVX512F64(SB), NOSPLIT, $0-40
 	VMOVUPS      (R8), Z1
 	VPMOVQ2M     Z1, K1
 	XORQ         DI, DI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, R8
+	ANDQ         $0x3f, R8
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (DX)(DI*8), Z1
+	VSUBPD   Z0, Z1, Z1
+	VMOVUPS  (CX)(DI*8), Z2
+	VMULPD   Z2, Z1, Z1
+	VMOVNTPS Z1, (AX)(DI*8)
+	ADDQ     $0x08, DI
+
+farTest:
+	CMPQ DI, BX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS (DX)(DI*8), Z1
@@ -1866,9 +2204,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func softmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, mean float32)
+// func softmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, mean float32, past int)
 // Requires: AVX
-TEXT ·softmaxRowGradAVX2F32(SB), NOSPLIT, $0-36
+TEXT ·softmaxRowGradAVX2F32(SB), NOSPLIT, $0-48
 	MOVQ         dx+8(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -1883,7 +2221,27 @@ TEXT ·softmaxRowGradAVX2F32(SB), NOSPLIT, $0-36
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Y1
 	XORQ         DI, DI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, R8
+	ANDQ         $0x1f, R8
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (DX)(DI*4), Y2
+	VSUBPS   Y0, Y2, Y2
+	VMOVUPS  (CX)(DI*4), Y3
+	VMULPS   Y3, Y2, Y2
+	VMOVNTPS Y2, (AX)(DI*4)
+	ADDQ     $0x08, DI
+
+farTest:
+	CMPQ DI, BX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS (DX)(DI*4), Y2
@@ -1908,9 +2266,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func softmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, mean float64)
+// func softmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, mean float64, past int)
 // Requires: AVX
-TEXT ·softmaxRowGradAVX2F64(SB), NOSPLIT, $0-40
+TEXT ·softmaxRowGradAVX2F64(SB), NOSPLIT, $0-48
 	MOVQ         dx+8(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -1925,7 +2283,27 @@ TEXT ·softmaxRowGradAVX2F64(SB), NOSPLIT, $0-40
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Y1
 	XORQ         DI, DI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, R8
+	ANDQ         $0x1f, R8
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS  (DX)(DI*8), Y2
+	VSUBPD   Y0, Y2, Y2
+	VMOVUPS  (CX)(DI*8), Y3
+	VMULPD   Y3, Y2, Y2
+	VMOVNTPS Y2, (AX)(DI*8)
+	ADDQ     $0x04, DI
+
+farTest:
+	CMPQ DI, BX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS (DX)(DI*8), Y2
@@ -1950,9 +2328,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func logSoftmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, sum float32)
+// func logSoftmaxRowGradAVX512F32(n int, dx *float32, y *float32, dy *float32, sum float32, past int)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
-TEXT ·logSoftmaxRowGradAVX512F32(SB), NOSPLIT, $8-36
+TEXT ·logSoftmaxRowGradAVX512F32(SB), NOSPLIT, $8-48
 	STMXCSR      (SP)
 	MOVL         (SP), AX
 	ORL          $0x00008040, AX
@@ -1981,7 +2359,38 @@ TEXT ·logSoftmaxRowGradAVX512F32(SB), NOSPLIT, $8-36
 	VMOVUPS      (R8), Z9
 	VPMOVD2M     Z9, K1
 	XORQ         DI, DI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, R8
+	ANDQ         $0x3f, R8
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS     (CX)(DI*4), Z9
+	VMULPS      Z7, Z9, Z9
+	VREDUCEPS   $0x01, Z9, Z11
+	VMOVAPS     Z6, Z10
+	VFMADD213PS Z5, Z11, Z10
+	VFMADD213PS Z4, Z11, Z10
+	VFMADD213PS Z3, Z11, Z10
+	VFMADD213PS Z2, Z11, Z10
+	VFMADD213PS Z1, Z11, Z10
+	VSCALEFPS   Z9, Z10, Z10
+	VCMPPS      $0x05, Z8, Z10, K2
+	VMOVAPS.Z   Z10, K2, Z10
+	VMULPS      Z0, Z10, Z10
+	VMOVUPS     (DX)(DI*4), Z9
+	VSUBPS      Z10, Z9, Z9
+	VMOVNTPS    Z9, (AX)(DI*4)
+	ADDQ        $0x10, DI
+
+farTest:
+	CMPQ DI, BX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS     (CX)(DI*4), Z9
@@ -2029,9 +2438,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func logSoftmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, sum float64)
+// func logSoftmaxRowGradAVX512F64(n int, dx *float64, y *float64, dy *float64, sum float64, past int)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
-TEXT ·logSoftmaxRowGradAVX512F64(SB), NOSPLIT, $8-40
+TEXT ·logSoftmaxRowGradAVX512F64(SB), NOSPLIT, $8-48
 	STMXCSR      (SP)
 	MOVL         (SP), AX
 	ORL          $0x00008040, AX
@@ -2066,7 +2475,44 @@ TEXT ·logSoftmaxRowGradAVX512F64(SB), NOSPLIT, $8-40
 	VMOVUPS      (R8), Z15
 	VPMOVQ2M     Z15, K1
 	XORQ         DI, DI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, R8
+	ANDQ         $0x3f, R8
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS     (CX)(DI*8), Z15
+	VMULPD      Z13, Z15, Z15
+	VREDUCEPD   $0x01, Z15, Z17
+	VMOVAPS     Z12, Z16
+	VFMADD213PD Z11, Z17, Z16
+	VFMADD213PD Z10, Z17, Z16
+	VFMADD213PD Z9, Z17, Z16
+	VFMADD213PD Z8, Z17, Z16
+	VFMADD213PD Z7, Z17, Z16
+	VFMADD213PD Z6, Z17, Z16
+	VFMADD213PD Z5, Z17, Z16
+	VFMADD213PD Z4, Z17, Z16
+	VFMADD213PD Z3, Z17, Z16
+	VFMADD213PD Z2, Z17, Z16
+	VFMADD213PD Z1, Z17, Z16
+	VSCALEFPD   Z15, Z16, Z16
+	VCMPPD      $0x05, Z14, Z16, K2
+	VMOVAPD.Z   Z16, K2, Z16
+	VMULPD      Z0, Z16, Z16
+	VMOVUPS     (DX)(DI*8), Z15
+	VSUBPD      Z16, Z15, Z15
+	VMOVNTPS    Z15, (AX)(DI*8)
+	ADDQ        $0x08, DI
+
+farTest:
+	CMPQ DI, BX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS     (CX)(DI*8), Z15
@@ -2126,9 +2572,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func logSoftmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, sum float32)
+// func logSoftmaxRowGradAVX2F32(n int, dx *float32, y *float32, dy *float32, sum float32, past int)
 // Requires: AVX, AVX2, FMA3, SSE
-TEXT ·logSoftmaxRowGradAVX2F32(SB), NOSPLIT, $8-36
+TEXT ·logSoftmaxRowGradAVX2F32(SB), NOSPLIT, $8-48
 	STMXCSR      (SP)
 	MOVL         (SP), AX
 	ORL          $0x00008040, AX
@@ -2148,7 +2594,43 @@ TEXT ·logSoftmaxRowGradAVX2F32(SB), NOSPLIT, $8-36
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Y1
 	XORQ         DI, DI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, R8
+	ANDQ         $0x1f, R8
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS     (CX)(DI*4), Y2
+	VMULPS      table36<>+0(SB), Y2, Y2
+	VMOVUPS     table34<>+0(SB), Y3
+	VMAXPS      Y2, Y3, Y2
+	VADDPS      table35<>+0(SB), Y2, Y4
+	VSUBPS      table35<>+0(SB), Y4, Y3
+	VSUBPS      Y3, Y2, Y2
+	VPSLLD      $0x17, Y4, Y4
+	VMOVUPS     table33<>+0(SB), Y3
+	VFMADD213PS table32<>+0(SB), Y2, Y3
+	VFMADD213PS table31<>+0(SB), Y2, Y3
+	VFMADD213PS table30<>+0(SB), Y2, Y3
+	VFMADD213PS table29<>+0(SB), Y2, Y3
+	VFMADD213PS table28<>+0(SB), Y2, Y3
+	VMULPS      Y4, Y3, Y3
+	VCMPPS      $0x05, table54<>+0(SB), Y3, Y2
+	VANDPS      Y2, Y3, Y3
+	VMULPS      Y0, Y3, Y3
+	VMOVUPS     (DX)(DI*4), Y2
+	VSUBPS      Y3, Y2, Y2
+	VMOVNTPS    Y2, (AX)(DI*4)
+	ADDQ        $0x08, DI
+
+farTest:
+	CMPQ DI, BX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS     (CX)(DI*4), Y2
@@ -2206,9 +2688,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func logSoftmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, sum float64)
+// func logSoftmaxRowGradAVX2F64(n int, dx *float64, y *float64, dy *float64, sum float64, past int)
 // Requires: AVX, AVX2, FMA3, SSE
-TEXT ·logSoftmaxRowGradAVX2F64(SB), NOSPLIT, $8-40
+TEXT ·logSoftmaxRowGradAVX2F64(SB), NOSPLIT, $8-48
 	STMXCSR      (SP)
 	MOVL         (SP), AX
 	ORL          $0x00008040, AX
@@ -2228,7 +2710,49 @@ TEXT ·logSoftmaxRowGradAVX2F64(SB), NOSPLIT, $8-40
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Y1
 	XORQ         DI, DI
-	JMP          test
+	CMPQ         past+40(FP), $0x00
+	JEQ          near
+	MOVQ         AX, R8
+	ANDQ         $0x1f, R8
+	JNZ          near
+	JMP          farTest
+
+far:
+	VMOVUPS     (CX)(DI*8), Y2
+	VMULPD      table51<>+0(SB), Y2, Y2
+	VMOVUPS     table49<>+0(SB), Y3
+	VMAXPD      Y2, Y3, Y2
+	VADDPD      table50<>+0(SB), Y2, Y4
+	VSUBPD      table50<>+0(SB), Y4, Y3
+	VSUBPD      Y3, Y2, Y2
+	VPSLLQ      $0x34, Y4, Y4
+	VMOVUPS     table48<>+0(SB), Y3
+	VFMADD213PD table47<>+0(SB), Y2, Y3
+	VFMADD213PD table46<>+0(SB), Y2, Y3
+	VFMADD213PD table45<>+0(SB), Y2, Y3
+	VFMADD213PD table44<>+0(SB), Y2, Y3
+	VFMADD213PD table43<>+0(SB), Y2, Y3
+	VFMADD213PD table42<>+0(SB), Y2, Y3
+	VFMADD213PD table41<>+0(SB), Y2, Y3
+	VFMADD213PD table40<>+0(SB), Y2, Y3
+	VFMADD213PD table39<>+0(SB), Y2, Y3
+	VFMADD213PD table38<>+0(SB), Y2, Y3
+	VFMADD213PD table37<>+0(SB), Y2, Y3
+	VMULPD      Y4, Y3, Y3
+	VCMPPD      $0x05, table55<>+0(SB), Y3, Y2
+	VANDPD      Y2, Y3, Y3
+	VMULPD      Y0, Y3, Y3
+	VMOVUPS     (DX)(DI*8), Y2
+	VSUBPD      Y3, Y2, Y2
+	VMOVNTPS    Y2, (AX)(DI*8)
+	ADDQ        $0x04, DI
+
+farTest:
+	CMPQ DI, BX
+	JLT  far
+
+near:
+	JMP test
 
 vector:
 	VMOVUPS     (CX)(DI*8), Y2

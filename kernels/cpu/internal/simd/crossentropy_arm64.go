@@ -42,32 +42,42 @@ func exponentialsNEONF32(n int, y, x *float32, most float32) float32
 //go:noescape
 func exponentialsNEONF64(n int, y, x *float64, most float64) float64
 
+// probabilitiesNEONF32 is Probabilities.
+//
+//go:noescape
+func probabilitiesNEONF32(n int, y, x *float32, factor float32, past int)
+
+// probabilitiesNEONF64 is Probabilities.
+//
+//go:noescape
+func probabilitiesNEONF64(n int, y, x *float64, factor float64, past int)
+
 // logProbabilitiesNEONF32 is LogProbabilities.
 //
 //go:noescape
-func logProbabilitiesNEONF32(n int, y, x *float32, most, log float32)
+func logProbabilitiesNEONF32(n int, y, x *float32, most, log float32, past int)
 
 // logProbabilitiesNEONF64 is LogProbabilities.
 //
 //go:noescape
-func logProbabilitiesNEONF64(n int, y, x *float64, most, log float64)
+func logProbabilitiesNEONF64(n int, y, x *float64, most, log float64, past int)
 
 // softmaxRowGradNEONF32 is SoftmaxRowGrad.
 //
 //go:noescape
-func softmaxRowGradNEONF32(n int, dx, y, dy *float32, mean float32)
+func softmaxRowGradNEONF32(n int, dx, y, dy *float32, mean float32, past int)
 
 // softmaxRowGradNEONF64 is SoftmaxRowGrad.
 //
 //go:noescape
-func softmaxRowGradNEONF64(n int, dx, y, dy *float64, mean float64)
+func softmaxRowGradNEONF64(n int, dx, y, dy *float64, mean float64, past int)
 
 // logSoftmaxRowGradNEONF32 is LogSoftmaxRowGrad.
 //
 //go:noescape
-func logSoftmaxRowGradNEONF32(n int, dx, y, dy *float32, sum float32)
+func logSoftmaxRowGradNEONF32(n int, dx, y, dy *float32, sum float32, past int)
 
 // logSoftmaxRowGradNEONF64 is LogSoftmaxRowGrad.
 //
 //go:noescape
-func logSoftmaxRowGradNEONF64(n int, dx, y, dy *float64, sum float64)
+func logSoftmaxRowGradNEONF64(n int, dx, y, dy *float64, sum float64, past int)

@@ -653,8 +653,76 @@ elementTest:
 	FMOVD F0, ret+32(FP)
 	RET
 
-// func logProbabilitiesNEONF32(n int, y, x *float32, most, log float32)
-TEXT ·logProbabilitiesNEONF32(SB), NOSPLIT, $0-32
+// func probabilitiesNEONF32(n int, y, x *float32, factor float32, past int)
+TEXT ·probabilitiesNEONF32(SB), NOSPLIT, $0-40
+	MOVD y+8(FP), R0
+	MOVD x+16(FP), R1
+	FMOVS factor+24(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD n+0(FP), R2
+	LSL $2, R2, R2
+	AND $-16, R2, R3
+	MOVD ZR, R4
+	B vectorTest
+
+vector:
+	WORD $0x3ce46821 // ldr q1, [x1, x4]
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	WORD $0x3ca46801 // str q1, [x0, x4]
+	ADD $16, R4, R4
+
+vectorTest:
+	CMP R3, R4
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc646821 // ldr s1, [x1, x4]
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	WORD $0xbc246801 // str s1, [x0, x4]
+	ADD $4, R4, R4
+
+elementTest:
+	CMP R2, R4
+	BLT element
+	RET
+
+// func probabilitiesNEONF64(n int, y, x *float64, factor float64, past int)
+TEXT ·probabilitiesNEONF64(SB), NOSPLIT, $0-40
+	MOVD y+8(FP), R0
+	MOVD x+16(FP), R1
+	FMOVD factor+24(FP), F0
+	WORD $0x4e080400 // dup v0.2d, v0.d[0]
+	MOVD n+0(FP), R2
+	LSL $3, R2, R2
+	AND $-16, R2, R3
+	MOVD ZR, R4
+	B vectorTest
+
+vector:
+	WORD $0x3ce46821 // ldr q1, [x1, x4]
+	WORD $0x6e60dc21 // fmul v1.2d, v1.2d, v0.2d
+	WORD $0x3ca46801 // str q1, [x0, x4]
+	ADD $16, R4, R4
+
+vectorTest:
+	CMP R3, R4
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc646821 // ldr d1, [x1, x4]
+	WORD $0x6e60dc21 // fmul v1.2d, v1.2d, v0.2d
+	WORD $0xfc246801 // str d1, [x0, x4]
+	ADD $8, R4, R4
+
+elementTest:
+	CMP R2, R4
+	BLT element
+	RET
+
+// func logProbabilitiesNEONF32(n int, y, x *float32, most, log float32, past int)
+TEXT ·logProbabilitiesNEONF32(SB), NOSPLIT, $0-40
 	MOVD y+8(FP), R0
 	MOVD x+16(FP), R1
 	FMOVS most+24(FP), F0
@@ -691,8 +759,8 @@ elementTest:
 	BLT element
 	RET
 
-// func logProbabilitiesNEONF64(n int, y, x *float64, most, log float64)
-TEXT ·logProbabilitiesNEONF64(SB), NOSPLIT, $0-40
+// func logProbabilitiesNEONF64(n int, y, x *float64, most, log float64, past int)
+TEXT ·logProbabilitiesNEONF64(SB), NOSPLIT, $0-48
 	MOVD y+8(FP), R0
 	MOVD x+16(FP), R1
 	FMOVD most+24(FP), F0
@@ -729,8 +797,8 @@ elementTest:
 	BLT element
 	RET
 
-// func softmaxRowGradNEONF32(n int, dx, y, dy *float32, mean float32)
-TEXT ·softmaxRowGradNEONF32(SB), NOSPLIT, $0-36
+// func softmaxRowGradNEONF32(n int, dx, y, dy *float32, mean float32, past int)
+TEXT ·softmaxRowGradNEONF32(SB), NOSPLIT, $0-48
 	MOVD dx+8(FP), R0
 	MOVD y+16(FP), R1
 	MOVD dy+24(FP), R2
@@ -768,8 +836,8 @@ elementTest:
 	BLT element
 	RET
 
-// func softmaxRowGradNEONF64(n int, dx, y, dy *float64, mean float64)
-TEXT ·softmaxRowGradNEONF64(SB), NOSPLIT, $0-40
+// func softmaxRowGradNEONF64(n int, dx, y, dy *float64, mean float64, past int)
+TEXT ·softmaxRowGradNEONF64(SB), NOSPLIT, $0-48
 	MOVD dx+8(FP), R0
 	MOVD y+16(FP), R1
 	MOVD dy+24(FP), R2
@@ -807,8 +875,8 @@ elementTest:
 	BLT element
 	RET
 
-// func logSoftmaxRowGradNEONF32(n int, dx, y, dy *float32, sum float32)
-TEXT ·logSoftmaxRowGradNEONF32(SB), NOSPLIT, $0-36
+// func logSoftmaxRowGradNEONF32(n int, dx, y, dy *float32, sum float32, past int)
+TEXT ·logSoftmaxRowGradNEONF32(SB), NOSPLIT, $0-48
 	MOVD $numbers<>(SB), R0
 	MOVD dx+8(FP), R1
 	MOVD y+16(FP), R2
@@ -891,8 +959,8 @@ elementTest:
 	BLT element
 	RET
 
-// func logSoftmaxRowGradNEONF64(n int, dx, y, dy *float64, sum float64)
-TEXT ·logSoftmaxRowGradNEONF64(SB), NOSPLIT, $0-40
+// func logSoftmaxRowGradNEONF64(n int, dx, y, dy *float64, sum float64, past int)
+TEXT ·logSoftmaxRowGradNEONF64(SB), NOSPLIT, $0-48
 	MOVD $numbers<>(SB), R0
 	MOVD dx+8(FP), R1
 	MOVD y+16(FP), R2

@@ -19,6 +19,8 @@
 // The assembly cannot be preempted. At the sizes of attention's tiles, up to 64×512, a call takes
 // less than 100 µs, and [Gemm] cuts its columns to stay there; more rows are the caller's to cut.
 //
+// Functions that are told so store results past the caches, see [CanPast].
+//
 // NaN and Inf go where the formulas send them. Results below the smallest normal number may be
 // zero.
 //
@@ -53,6 +55,7 @@ package simd
 //go:generate go run -C _gen . -family function -pkg simd -out ../function_amd64.s -stubs ../function_amd64.go
 //go:generate go run -C _gen . -family pointwise -pkg simd -out ../pointwise_amd64.s -stubs ../pointwise_amd64.go
 //go:generate go run -C _gen . -family optimizer -pkg simd -out ../optimizer_amd64.s -stubs ../optimizer_amd64.go
+//go:generate go run -C _gen . -family past -pkg simd -out ../past_amd64.s -stubs ../past_amd64.go
 //go:generate go run -C _gen . -family tiles -pkg simd -out ../tiles_amd64.s -stubs ../tiles_amd64.go
 //go:generate go run -C _gen . -neon ..
 //go:generate go run -C _gen . -dispatch ..

@@ -2,6 +2,7 @@ package simd
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -97,17 +98,47 @@ func testProbabilities[T kernels.Float](t *testing.T) {
 		if c.n > 1 && size[T]() == 4 && f64(y, c.n-1) != 0 {
 			t.Fatalf("%s: the exponential of -200 is %v, want 0", c.what, f64(y, c.n-1))
 		}
-		LogProbabilities(c.n, y.first(), x.first(), most, sum)
+		LogProbabilities(c.n, y.first(), x.first(), most, sum, false)
 		c.near("log-probabilities", y, 2, func(j int) float64 { return f64(x, j) - float64(most) - float64(sum) })
-		SoftmaxRowGrad(c.n, dx.first(), x.first(), dy.first(), sum)
+		SoftmaxRowGrad(c.n, dx.first(), x.first(), dy.first(), sum, false)
 		c.near("softmax's dx", dx, 4, func(j int) float64 { return f64(x, j) * (f64(dy, j) - float64(sum)) })
-		LogSoftmaxRowGrad(c.n, dx.first(), y.first(), dy.first(), sum)
+		LogSoftmaxRowGrad(c.n, dx.first(), y.first(), dy.first(), sum, false)
 		c.near("log-softmax's dx", dx, 8, func(j int) float64 { return f64(dy, j) - exp(f64(y, j))*float64(sum) })
-		LogSoftmaxRowGrad(c.n, dy.first(), y.first(), dy.first(), sum)
+		LogSoftmaxRowGrad(c.n, dy.first(), y.first(), dy.first(), sum, false)
 		for j := range c.n {
 			if *dy.at(0, j) != *dx.at(0, j) {
 				t.Fatalf("%s: element %d in place is %v, want %v", c.what, j, *dy.at(0, j), *dx.at(0, j))
 			}
 		}
 	})
+}
+
+// TestPast compares what is stored past the caches with what is not, wherever a row starts and ends.
+func TestPast(t *testing.T) { everywhere(t, testPast[float32], testPast[float64]) }
+
+func testPast[T kernels.Float](t *testing.T) {
+	const longest, around = 100, 16
+	r := rand.New(rand.NewPCG(31, 32))
+	x, dy := make([]T, longest), make([]T, longest)
+	for i := range x {
+		x[i], dy[i] = T(-r.Float64()), T(r.NormFloat64())
+	}
+	for name, call := range map[string]func(n int, to *T, past bool){
+		"probabilities":     func(n int, to *T, past bool) { Probabilities(n, to, &x[0], 0.75, past) },
+		"log-probabilities": func(n int, to *T, past bool) { LogProbabilities(n, to, &x[0], 0.5, 0.25, past) },
+		"softmax's dx":      func(n int, to *T, past bool) { SoftmaxRowGrad(n, to, &x[0], &dy[0], 0.5, past) },
+		"log-softmax's dx":  func(n int, to *T, past bool) { LogSoftmaxRowGrad(n, to, &x[0], &dy[0], 0.5, past) },
+	} {
+		for from := range around {
+			for _, n := range []int{1, 7, 16, 31, 64, longest} {
+				var got, want [longest + 3*around]T
+				call(n, &got[around+from], true)
+				call(n, &want[around+from], false)
+				EndPast()
+				if got != want {
+					t.Fatalf("%s of %d elements from %d on: past the caches %v, else %v", name, n, from, got, want)
+				}
+			}
+		}
+	}
 }

@@ -589,29 +589,29 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	}
 }
 
-func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T) {
+func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T, past int) {
 	switch {
 	case active == AVX512 && single[T]():
-		logProbabilitiesAVX512F32(n, pointer32(y), pointer32(x), float32(most), float32(log))
+		logProbabilitiesAVX512F32(n, pointer32(y), pointer32(x), float32(most), float32(log), past)
 	case active == AVX512:
-		logProbabilitiesAVX512F64(n, pointer64(y), pointer64(x), float64(most), float64(log))
+		logProbabilitiesAVX512F64(n, pointer64(y), pointer64(x), float64(most), float64(log), past)
 	case single[T]():
-		logProbabilitiesAVX2F32(n, pointer32(y), pointer32(x), float32(most), float32(log))
+		logProbabilitiesAVX2F32(n, pointer32(y), pointer32(x), float32(most), float32(log), past)
 	default:
-		logProbabilitiesAVX2F64(n, pointer64(y), pointer64(x), float64(most), float64(log))
+		logProbabilitiesAVX2F64(n, pointer64(y), pointer64(x), float64(most), float64(log), past)
 	}
 }
 
-func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T) {
+func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T, past int) {
 	switch {
 	case active == AVX512 && single[T]():
-		logSoftmaxRowGradAVX512F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum))
+		logSoftmaxRowGradAVX512F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum), past)
 	case active == AVX512:
-		logSoftmaxRowGradAVX512F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum))
+		logSoftmaxRowGradAVX512F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum), past)
 	case single[T]():
-		logSoftmaxRowGradAVX2F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum))
+		logSoftmaxRowGradAVX2F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum), past)
 	default:
-		logSoftmaxRowGradAVX2F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum))
+		logSoftmaxRowGradAVX2F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum), past)
 	}
 }
 
@@ -820,6 +820,19 @@ func philoxVector(n int, numbers *uint16, key, counter *uint32) {
 		philoxAVX512(n, numbers, key, counter)
 	default:
 		philoxAVX2(n, numbers, key, counter)
+	}
+}
+
+func probabilitiesVector[T kernels.Float](n int, y, x *T, factor T, past int) {
+	switch {
+	case active == AVX512 && single[T]():
+		probabilitiesAVX512F32(n, pointer32(y), pointer32(x), float32(factor), past)
+	case active == AVX512:
+		probabilitiesAVX512F64(n, pointer64(y), pointer64(x), float64(factor), past)
+	case single[T]():
+		probabilitiesAVX2F32(n, pointer32(y), pointer32(x), float32(factor), past)
+	default:
+		probabilitiesAVX2F64(n, pointer64(y), pointer64(x), float64(factor), past)
 	}
 }
 
@@ -1122,16 +1135,16 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse, delt
 	}
 }
 
-func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T) {
+func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T, past int) {
 	switch {
 	case active == AVX512 && single[T]():
-		softmaxRowGradAVX512F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean))
+		softmaxRowGradAVX512F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean), past)
 	case active == AVX512:
-		softmaxRowGradAVX512F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean))
+		softmaxRowGradAVX512F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean), past)
 	case single[T]():
-		softmaxRowGradAVX2F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean))
+		softmaxRowGradAVX2F32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean), past)
 	default:
-		softmaxRowGradAVX2F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean))
+		softmaxRowGradAVX2F64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean), past)
 	}
 }
 

@@ -369,21 +369,21 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	}
 }
 
-func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T) {
+func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T, past int) {
 	switch {
 	case single[T]():
-		logProbabilitiesNEONF32(n, pointer32(y), pointer32(x), float32(most), float32(log))
+		logProbabilitiesNEONF32(n, pointer32(y), pointer32(x), float32(most), float32(log), past)
 	default:
-		logProbabilitiesNEONF64(n, pointer64(y), pointer64(x), float64(most), float64(log))
+		logProbabilitiesNEONF64(n, pointer64(y), pointer64(x), float64(most), float64(log), past)
 	}
 }
 
-func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T) {
+func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T, past int) {
 	switch {
 	case single[T]():
-		logSoftmaxRowGradNEONF32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum))
+		logSoftmaxRowGradNEONF32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(sum), past)
 	default:
-		logSoftmaxRowGradNEONF64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum))
+		logSoftmaxRowGradNEONF64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(sum), past)
 	}
 }
 
@@ -526,6 +526,15 @@ func peakVector[T kernels.Float](n int) {
 
 func philoxVector(n int, numbers *uint16, key, counter *uint32) {
 	philoxNEON(n, numbers, key, counter)
+}
+
+func probabilitiesVector[T kernels.Float](n int, y, x *T, factor T, past int) {
+	switch {
+	case single[T]():
+		probabilitiesNEONF32(n, pointer32(y), pointer32(x), float32(factor), past)
+	default:
+		probabilitiesNEONF64(n, pointer64(y), pointer64(x), float64(factor), past)
+	}
 }
 
 func quickGELUVector[T kernels.Float](n int, y, x *T) {
@@ -734,12 +743,12 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse, delt
 	}
 }
 
-func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T) {
+func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T, past int) {
 	switch {
 	case single[T]():
-		softmaxRowGradNEONF32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean))
+		softmaxRowGradNEONF32(n, pointer32(dx), pointer32(y), pointer32(dy), float32(mean), past)
 	default:
-		softmaxRowGradNEONF64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean))
+		softmaxRowGradNEONF64(n, pointer64(dx), pointer64(y), pointer64(dy), float64(mean), past)
 	}
 }
 

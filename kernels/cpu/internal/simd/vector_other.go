@@ -211,11 +211,11 @@ func listedDots4Vector[T kernels.Float](n, d int, a *T, lda int, list *int64, b 
 	panic(unreachable)
 }
 
-func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T) {
+func logProbabilitiesVector[T kernels.Float](n int, y, x *T, most, log T, past int) {
 	panic(unreachable)
 }
 
-func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T) {
+func logSoftmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, sum T, past int) {
 	panic(unreachable)
 }
 
@@ -280,6 +280,10 @@ func peakVector[T kernels.Float](n int) {
 }
 
 func philoxVector(n int, numbers *uint16, key, counter *uint32) {
+	panic(unreachable)
+}
+
+func probabilitiesVector[T kernels.Float](n int, y, x *T, factor T, past int) {
 	panic(unreachable)
 }
 
@@ -379,7 +383,7 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse, delt
 	panic(unreachable)
 }
 
-func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T) {
+func softmaxRowGradVector[T kernels.Float](n int, dx, y, dy *T, mean T, past int) {
 	panic(unreachable)
 }
 

@@ -76,10 +76,21 @@ func exponentials(t target) {
 	ret()
 }
 
+func probabilities(t target) {
+	t.function("probabilities", "(n int, y, x *T, factor T, past int)", "is Probabilities.")
+	y, x, factor := t.line("y"), t.line("x"), t.scalar("factor")
+	t.eachVectorTo(y, func(v access) {
+		z := v.load(x)
+		t.mul(factor, z, z)
+		v.store(z, y)
+	})
+	ret()
+}
+
 func logProbabilities(t target) {
-	t.function("logProbabilities", "(n int, y, x *T, most, log T)", "is LogProbabilities.")
+	t.function("logProbabilities", "(n int, y, x *T, most, log T, past int)", "is LogProbabilities.")
 	y, x, most, log := t.line("y"), t.line("x"), t.scalar("most"), t.scalar("log")
-	t.eachVector(func(v access) {
+	t.eachVectorTo(y, func(v access) {
 		z := v.load(x)
 		t.sub(most, z, z)
 		t.sub(log, z, z)
@@ -89,9 +100,9 @@ func logProbabilities(t target) {
 }
 
 func softmaxRowGrad(t target) {
-	t.function("softmaxRowGrad", "(n int, dx, y, dy *T, mean T)", "is SoftmaxRowGrad.")
+	t.function("softmaxRowGrad", "(n int, dx, y, dy *T, mean T, past int)", "is SoftmaxRowGrad.")
 	dx, y, dy, mean := t.line("dx"), t.line("y"), t.line("dy"), t.scalar("mean")
-	t.eachVector(func(v access) {
+	t.eachVectorTo(dx, func(v access) {
 		z := v.load(dy)
 		t.sub(mean, z, z)
 		t.mul(v.load(y), z, z)
@@ -101,11 +112,11 @@ func softmaxRowGrad(t target) {
 }
 
 func logSoftmaxRowGrad(t target) {
-	t.function("logSoftmaxRowGrad", "(n int, dx, y, dy *T, sum T)", "is LogSoftmaxRowGrad.")
+	t.function("logSoftmaxRowGrad", "(n int, dx, y, dy *T, sum T, past int)", "is LogSoftmaxRowGrad.")
 	restore := flushing()
 	dx, y, dy, sum := t.line("dx"), t.line("y"), t.line("dy"), t.scalar("sum")
 	exp, log2e, least := t.exponential(), t.constant(math.Log2E), t.constant(t.either(leastExp32, leastExp64))
-	t.eachVector(func(v access) {
+	t.eachVectorTo(dx, func(v access) {
 		z := v.load(y)
 		t.mul(log2e, z, z)
 		p := exp.of(z)

@@ -12,23 +12,64 @@ func (t target) line(pointer string) tile { return tile{pointer: integer(pointer
 // eachVector emits the loop over the vectors of a row of n elements, n being a parameter of at
 // least 1. Everything that the body needs from outside must have been made before.
 func (t target) eachVector(body func(v access)) {
-	full, count, used, i := integer("n"), GP64(), GP64(), GP64()
-	MOVQ(full, count)
-	t.downToVectors(full)
-	SUBQ(full, count)
-	MOVQ(count, used)
-	tail := t.tail(used)
-	XORQ(i, i)
-	JMP(LabelRef("test"))
-	Label("vector")
-	body(access{t, i, nil})
-	ADDQ(Imm(uint64(t.lanes())), i)
-	Label("test")
-	CMPQ(i, full)
-	JLT(LabelRef("vector"))
-	TESTQ(count, count)
+	r := t.row()
+	r.loop("vector", body)
+	r.rest(body)
+}
+
+// eachVectorTo is eachVector where the parameter past, if it is not 0, says that what is stored to
+// a row goes past the caches. It does so where the row starts at a whole vector.
+func (t target) eachVectorTo(to tile, body func(v access)) {
+	r := t.row()
+	near := GP64()
+	CMPQ(address("past"), Imm(0))
+	JEQ(LabelRef("near"))
+	MOVQ(to.pointer, near)
+	ANDQ(Imm(uint64(t.bytes()-1)), near)
+	JNZ(LabelRef("near"))
+	r.loop("far", func(v access) {
+		v.past = true
+		body(v)
+	})
+	Label("near")
+	r.loop("vector", body)
+	r.rest(body)
+}
+
+// row is a loop over the vectors of a row.
+type row struct {
+	target
+	i, full, count reg.GPVirtual // the next element, those of whole vectors, and what is left
+	tail           Op
+}
+
+func (t target) row() row {
+	r := row{target: t, full: integer("n"), count: GP64(), i: GP64()}
+	used := GP64()
+	MOVQ(r.full, r.count)
+	t.downToVectors(r.full)
+	SUBQ(r.full, r.count)
+	MOVQ(r.count, used)
+	r.tail = t.tail(used)
+	XORQ(r.i, r.i)
+	return r
+}
+
+func (r row) loop(label string, body func(v access)) {
+	test := map[string]string{"vector": "test", "far": "farTest"}[label]
+	JMP(LabelRef(test))
+	Label(label)
+	body(access{target: r.target, i: r.i})
+	ADDQ(Imm(uint64(r.lanes())), r.i)
+	Label(test)
+	CMPQ(r.i, r.full)
+	JLT(LabelRef(label))
+}
+
+func (r row) rest(body func(v access)) {
+	TESTQ(r.count, r.count)
 	JZ(LabelRef("end"))
-	body(access{t, i, tail})
+	body(access{target: r.target, i: r.i, tail: r.tail})
 	Label("end")
 }
 

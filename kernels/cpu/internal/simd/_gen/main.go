@@ -56,11 +56,13 @@ var families = map[string]func(){
 		each(sumExp)
 		each(scaledExp)
 		each(exponentials)
+		each(probabilities)
 		each(logProbabilities)
 		each(softmaxRowGrad)
 		each(logSoftmaxRowGrad)
 	},
 	"largest":   func() { each(maxima); each(kth); each(notBelow) },
+	"past":      func() { endPast() },
 	"rope":      func() { each(rotate); each(rotateNeighbours) },
 	"add":       func() { each(add) },
 	"mul":       func() { each(mul) },

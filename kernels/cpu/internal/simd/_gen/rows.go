@@ -28,7 +28,8 @@ type sweep struct {
 type access struct {
 	target
 	i    reg.GPVirtual
-	tail Op // nil where the vector is whole
+	tail Op   // nil where the vector is whole
+	past bool // whether a whole vector is stored past the caches
 }
 
 func (a access) load(x tile) reg.VecVirtual {
@@ -42,10 +43,13 @@ func (a access) load(x tile) reg.VecVirtual {
 }
 
 func (a access) store(v Op, x tile) {
-	if m := a.element(x.pointer, a.i); a.tail == nil {
-		a.target.store(v, m)
-	} else {
+	switch m := a.element(x.pointer, a.i); {
+	case a.tail != nil:
 		a.storeTail(v, a.tail, m)
+	case a.past:
+		VMOVNTPS(v, m)
+	default:
+		a.target.store(v, m)
 	}
 }
 
@@ -72,7 +76,7 @@ func (s sweep) emit() {
 	XORQ(i, i)
 	JMP(LabelRef("test"))
 	Label("vector")
-	s.body(access{s.target, i, nil})
+	s.body(access{target: s.target, i: i})
 	ADDQ(Imm(uint64(s.lanes())), i)
 	Label("test")
 	CMPQ(i, full)
@@ -80,7 +84,7 @@ func (s sweep) emit() {
 	if !s.whole {
 		TESTQ(count, count)
 		JZ(LabelRef("end"))
-		s.body(access{s.target, i, tail})
+		s.body(access{target: s.target, i: i, tail: tail})
 		Label("end")
 	}
 	if s.end != nil {

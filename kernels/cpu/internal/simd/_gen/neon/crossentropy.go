@@ -41,6 +41,11 @@ func exponentials(k *kernel) {
 	k.result(0, k.total(sum))
 }
 
+func probabilities(k *kernel) {
+	y, x, factor := k.line("y"), k.line("x"), k.scalar("factor")
+	k.eachVector(func(a access) { a.store(k.mul(a.load(x), factor), y) })
+}
+
 func logProbabilities(k *kernel) {
 	y, x, most, log := k.line("y"), k.line("x"), k.scalar("most"), k.scalar("log")
 	k.eachVector(func(a access) { a.store(k.sub(k.sub(a.load(x), most), log), y) })

@@ -109,9 +109,10 @@ var Families = map[string][]Kernel{
 		typed("sumExp", "(n int, x *T, most T) T", "is SumExp.", sumExp),
 		typed("scaledExp", "(n int, y, x *T, lse, scale, less T)", "is ScaledExp.", scaledExp),
 		typed("exponentials", "(n int, y, x *T, most T) T", "is Exponentials.", exponentials),
-		typed("logProbabilities", "(n int, y, x *T, most, log T)", "is LogProbabilities.", logProbabilities),
-		typed("softmaxRowGrad", "(n int, dx, y, dy *T, mean T)", "is SoftmaxRowGrad.", softmaxRowGrad),
-		typed("logSoftmaxRowGrad", "(n int, dx, y, dy *T, sum T)", "is LogSoftmaxRowGrad.", logSoftmaxRowGrad),
+		typed("probabilities", "(n int, y, x *T, factor T, past int)", "is Probabilities.", probabilities),
+		typed("logProbabilities", "(n int, y, x *T, most, log T, past int)", "is LogProbabilities.", logProbabilities),
+		typed("softmaxRowGrad", "(n int, dx, y, dy *T, mean T, past int)", "is SoftmaxRowGrad.", softmaxRowGrad),
+		typed("logSoftmaxRowGrad", "(n int, dx, y, dy *T, sum T, past int)", "is LogSoftmaxRowGrad.", logSoftmaxRowGrad),
 	},
 	"largest": {
 		typed("maxima", "(n int, x, out *T) T", "is Maxima.", maxima),

@@ -1,0 +1,5 @@
+package simd
+
+const canPast = true
+
+func endPastVector() { endPastAMD64() }
