@@ -21,8 +21,8 @@ func (b *Backend) SoftmaxForward(x, y kernels.Tensor) (err error) {
 }
 
 // softmaxForward goes through a row piece by piece and writes exponentials, of the differences from
-// the greatest element so far, and then goes through what it wrote. Exponentials of a row that is to
-// go past the caches wait beside it.
+// the greatest element so far, and then goes through what it wrote. Exponentials of a row that is
+// to go past the caches wait beside it.
 func softmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
 	from, to, length := rowViewOf[T](x), rowViewOf[T](y), lastAxis(x)
 	pieces := ceilDiv(length, pieceElements)

@@ -113,7 +113,8 @@ func testProbabilities[T kernels.Float](t *testing.T) {
 	})
 }
 
-// TestPast compares what is stored past the caches with what is not, wherever a row starts and ends.
+// TestPast compares what is stored past the caches with what is not, wherever a row starts and
+// ends.
 func TestPast(t *testing.T) { everywhere(t, testPast[float32], testPast[float64]) }
 
 func testPast[T kernels.Float](t *testing.T) {
