@@ -402,16 +402,25 @@ func BenchmarkAttentionOnTheDevice(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	small := random(1, 1, 1, 64, 64)
+	halves := make([]kernels.BFloat16, small.DataSize())
+	for i, x := range small.Data().([]float32) {
+		halves[i] = kernels.ToBFloat16(x)
+	}
 	for _, arithmetic := range []struct {
 		name      string
+		of        *tensor.Dense
 		precision kernels.Precision
-	}{{"float32", kernels.PrecisionFloat32}, {"bfloat16", kernels.PrecisionBFloat16}} {
-		x, err := d.Upload(random(1, 1, 1, 64, 64))
+	}{
+		{"float32", small, kernels.PrecisionFloat32}, {"float32 as bfloat16", small, kernels.PrecisionBFloat16},
+		{"bfloat16", tensor.New(tensor.WithShape(1, 1, 64, 64), tensor.WithBacking(halves)), kernels.PrecisionAuto},
+	} {
+		x, err := d.Upload(arithmetic.of)
 		if err != nil {
 			b.Fatal(err)
 		}
 		g := gorgonia.NewGraph()
-		n := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 1, 64, 64), gorgonia.WithName("x"), gorgonia.WithValue(x))
+		n := gorgonia.NewTensor(g, arithmetic.of.Dtype(), 4, gorgonia.WithShape(1, 1, 64, 64), gorgonia.WithName("x"), gorgonia.WithValue(x))
 		out := gorgonia.Must(ops.FlashAttention(n, n, n, ops.AttentionOptions{Precision: arithmetic.precision}))
 		if _, err := gorgonia.Grad(gorgonia.Must(ops.Sum(out)), n); err != nil {
 			b.Fatal(err)

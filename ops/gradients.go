@@ -23,6 +23,7 @@ type gradients struct {
 	hasDOut []bool         // of each output, whether something uses it
 	nodes   gorgonia.Nodes // of each input, the node of its gradient, nil for one without
 	results []gorgonia.Value
+	token   gorgonia.Value // see said
 
 	asked      map[int]bool   // the inputs whose gradients Gradients gave away
 	cotangents gorgonia.Nodes // of each input's gradient: left by the picks' SymDiff
@@ -246,14 +247,22 @@ func (g *gradients) do(operands []gorgonia.Value) (gorgonia.Value, error) {
 	for i, gradient := range list {
 		switch {
 		case gradient == nil:
-			g.results[i] = token() // no one looks at it
+			g.results[i] = g.said() // no one looks at it
 		case g.alone == i:
 			return g.handOn(gradient), nil
 		default:
 			g.results[i] = g.handOn(gradient)
 		}
 	}
-	return token(), nil
+	return g.said(), nil
+}
+
+// said is a token of this op's own: making one takes a third of a microsecond.
+func (g *gradients) said() gorgonia.Value {
+	if g.token == nil {
+		g.token = token()
+	}
+	return g.token
 }
 
 // handOn is the value of a gradient's node. Gorgonia adds up the gradients of a scalar of the host
