@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	G "gorgonia.org/gorgonia"
@@ -14,6 +15,7 @@ import (
 )
 
 func main() {
+	cli.Alone("attention-gpu computes causal attention and its gradient on a GPU, and prints their shapes.")
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

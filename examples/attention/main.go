@@ -23,5 +23,8 @@ func main() {
 		panic(err)
 	}
 	gradient, err := x.Grad()
-	fmt.Println(out.Shape(), gradient.Shape(), err)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("an output of", out.Shape(), "and a gradient of", gradient.Shape())
 }

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
@@ -60,6 +61,7 @@ func waves(seed uint64) data.Func {
 }
 
 func main() {
+	cli.Alone("dit trains a diffusion transformer for some seconds to tell noise from the waves that it was added to.")
 	_, err := train.Run(context.Background(), train.LoopConfig{
 		Parameters: nn.NewParameters(1),
 		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {

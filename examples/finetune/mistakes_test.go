@@ -51,6 +51,8 @@ func TestMistakes(t *testing.T) {
 		{model("-compute", "int8"), `-compute is "int8", it needs to be float32 or bfloat16`},
 		{model("-resume"), "-data, -model are given with -resume"},
 		{model("-dora", "-rank", "0"), "-dora changes matrices by a low rank, it needs a -rank of at least 1"},
+		{model("-merge", "-rank", "0"), "-merge adds changes to the weights, of which -rank 0 makes none"},
+		{model("-steps", "5", "-epochs", "2"), "-steps is given with -epochs, each says how long to train"},
 		{model("-data", "https://x.y/z.txt"), "it is an address, what is there needs to be downloaded to a file first"},
 		{model("-device", "tpu"), `"tpu"`},
 		{model("-targets", "q_proj,"), `target "": `},

@@ -157,6 +157,9 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	case s.Data == "":
 		return s, errors.New("-data is needed: a text, or a .jsonl file with a conversation, a question and its answer, or a text on each line")
 	}
+	if s.given["steps"] && s.given["epochs"] {
+		return s, errors.New("-steps is given with -epochs, each says how long to train: it can be one of them")
+	}
 	if err := cmp.Or(s.checkTypes(), s.checkNumbers()); err != nil {
 		return s, err
 	}
@@ -210,6 +213,8 @@ func (s settings) checkTypes() error {
 		return fmt.Errorf("-dora needs whole weights, they cannot be kept in %s", s.Weights)
 	case s.keepsLess() && s.Merge:
 		return fmt.Errorf("-merge adds the changes to whole weights, they cannot be kept in %s", s.Weights)
+	case s.Merge && s.Rank == 0:
+		return errors.New("-merge adds changes to the weights, of which -rank 0 makes none: it trains the weights, which are saved as a model")
 	case s.DoRA && s.Rank == 0:
 		return errors.New("-dora changes matrices by a low rank, it needs a -rank of at least 1")
 	}

@@ -6,6 +6,7 @@ import (
 	"log"
 	"strings"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/nn"
 )
 
@@ -17,6 +18,7 @@ func lora(s *nn.Scope, c nn.LinearConfig) nn.Layer {
 }
 
 func main() {
+	cli.Alone("lora trains a GPT to count by ones, and then 8,192 changes of its weights to count by threes, in some seconds.")
 	p := nn.NewParameters(1)
 	if err := learn(p, 1, nil); err != nil {
 		log.Fatal(err)

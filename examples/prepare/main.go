@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	}
 	t, err := tokenizer.OpenHuggingFace(path)
 	if err != nil {
-		return fmt.Errorf("-tokenizer is %q: %w", *place, err)
+		return fmt.Errorf("-tokenizer is %q: %w; it needs to be a tokenizer.json, a model's folder, or hub:NAME", *place, err)
 	}
 	last, err := endOf(t, *end)
 	if err != nil {

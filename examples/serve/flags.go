@@ -63,7 +63,10 @@ func parse(args []string, screen io.Writer) (settings, error) {
 
 // check refuses settings that cannot work, before a model is loaded.
 func (s settings) check() error {
-	_, _, err := net.SplitHostPort(s.address)
+	_, port, err := net.SplitHostPort(s.address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("-address is %q, it needs to be a host and a port, such as localhost:8080, or :8080 for all hosts", s.address)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/internal/plainfile"
@@ -217,6 +218,9 @@ func loadText(s settings) (c corpus, err error) {
 	if text == "" {
 		return c, fmt.Errorf("-data %s is empty, there is nothing to learn from", s.Data)
 	}
+	if at := invalid(text); (s.BPE > 0 || s.Vocab != "") && at >= 0 { // characters say so themselves
+		return c, fmt.Errorf("-data %s is no text in UTF-8, which it needs to be: it has %#x at byte %d", s.Data, text[at], at)
+	}
 	switch {
 	case s.BPE > 0:
 		c.tokenizer, err = tokenizer.TrainGPT2(text, s.BPE)
@@ -236,6 +240,16 @@ func loadText(s settings) (c corpus, err error) {
 	}
 	c.tokens, err = data.FromInts(ids)
 	return c, err
+}
+
+// invalid is where a text ceases to be UTF-8, -1 for nowhere.
+func invalid(text string) int {
+	for at, c := range text {
+		if c == utf8.RuneError && !strings.HasPrefix(text[at:], string(utf8.RuneError)) {
+			return at
+		}
+	}
+	return -1
 }
 
 // fingerprint tells token sequences apart: their length and a sum over some thousand places.

@@ -17,7 +17,7 @@ func TestMistakes(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, content := range map[string]string{
 		"text.txt": strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40), "other.txt": strings.Repeat("hello there\n", 40),
-		"empty.txt": "", "short.txt": "hello", "latin1.txt": strings.Repeat("caf\xe9\n", 40), "odd.bin": "odd",
+		"empty.txt": "", "short.txt": "hello", "latin1.txt": strings.Repeat("caf\xe9\n", 40), "odd.bin": "odd", "zipped.gz": "\x1f\x8b\x08" + strings.Repeat("zipped", 40),
 	} {
 		writeFile(t, name, content)
 	}
@@ -58,6 +58,14 @@ func TestMistakes(t *testing.T) {
 		{"", starts + "-data empty.txt", "empty.txt is empty, there is nothing to learn from"},
 		{"", starts + "-data short.txt", "short.txt is too short for -context 8: 4 of its 5 tokens are to train on, which takes at least 9"},
 		{"", starts + "-data latin1.txt", "latin1.txt: NewCharacters: text has the byte 0xe9 at byte 3 (line 1, character 4), it needs to be UTF-8"},
+		{"", starts + "-data latin1.txt -bpe 300", "latin1.txt is no text in UTF-8, which it needs to be: it has 0xe9 at byte 3"},
+		{"", starts + "-data zipped.gz -bpe 300", "zipped.gz is no text in UTF-8, which it needs to be: it has 0x8b at byte 1"},
+		{"", starts + "-min-rate 1", "-min-rate is 1, it needs to be at most -rate 0.003"},
+		{"", "-eval-every 0", "-eval-every is 0, it needs to be at least 1"},
+		{"", "-best", "-best is given without -resume, it says from which checkpoint to go on"},
+		{"", "-lost maybe", `-lost is "maybe", it needs to be replace or fewer`},
+		{"", "-shard everything", `-shard is "everything", it needs to be state or weights`},
+		{"", "-weights int8 -sample x -out done", `-weights is "int8", it needs to be bfloat16 or float16`},
 		{"", starts + "-data folder", "folder is a folder without the tokenizer.json that examples/prepare leaves beside tokens"},
 		{"", starts + "-data odd.bin", "odd.bin holds tokens, which need -vocab and -merges to be read as text"},
 		{"", starts + "-data odd.bin -vocab " + vocab + " -merges " + merges, "odd.bin has 3 bytes, tokens of two bytes each need an even number"},

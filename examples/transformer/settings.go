@@ -321,6 +321,8 @@ func (s settings) validate() error {
 	switch {
 	case s.GoBack > 0 && s.CheckpointEvery == 0:
 		return fmt.Errorf("-go-back is %d, it needs checkpoints to go back to: -checkpoint-every", s.GoBack)
+	case s.MinRate > s.Rate:
+		return fmt.Errorf("-min-rate is %v, it needs to be at most -rate %v, from which the learning rate falls to it", s.MinRate, s.Rate)
 	case s.Dim%s.Heads != 0:
 		return fmt.Errorf("-dim is %d, it needs to be a multiple of -heads %d", s.Dim, s.Heads)
 	case s.Warmup >= s.decaySteps():
