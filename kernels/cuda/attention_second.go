@@ -168,7 +168,7 @@ func (c *attention) launchSecond(g *secondArguments, s *kernels.AttentionSecond)
 		if blocks == 0 {
 			return d.queue().Spare(1)
 		}
-		l := shapeOf(v.name, entry, [3]int{int(blocks), 1, 1}, 32*v.warps, v.sharedBytes(keys))
+		l := shapeOf(v.name, entry, [3]int{int(blocks), 1, 1}, v.threads(), v.sharedBytes(keys))
 		if c.Dropout.P > 0 {
 			l.Step = &driver.StepField{Offset: unsafe.Offsetof(g.a.dropStep), Bytes: unsafe.Sizeof(*g)}
 		}

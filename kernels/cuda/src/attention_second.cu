@@ -15,9 +15,13 @@
 //
 // A warp owns 16 rows of the block's tile: what it computes of pairs stays in registers,
 // second_keys computes all four turned around. The other side's tiles pass through shared memory,
-// TILE_K rows at a time; with TILE_STAGES of 2 the next ones arrive while these are computed with.
-// Where large heads leave no room for two sums, it goes over the other side once for each, and
-// sums the rows' values by themselves. WARPGROUPS chooses how products are made.
+// TILE_K rows of keys or TILE_Q of queries at a time; with TILE_STAGES of 2 the next ones arrive
+// while these are computed with. Where large heads leave no room for two sums, it goes over the
+// other side once for each, and sums the rows' values by themselves.
+//
+// With WARPGROUPS, for Hopper, four more warps bring the tiles, and each warpgroup goes through
+// them at its own pace. Of large heads two warpgroups share the pairs of 64 rows, so that each has
+// one sum: attention_second_wide_sm90.cuh.
 #ifdef WARPGROUPS
 #include "attention_second_sm90.cuh"
 #else
@@ -47,12 +51,12 @@ template <class E> DEVICE Matrix matrixOrZeros(const SecondArguments& g, const R
 // Second is what both kernels share. OWN rows are those of the block, OTHER those of a tile that
 // passes.
 template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class Score> struct Second {
-  static constexpr int OWN = 16 * WARPS, COLUMNS = OTHER / 8;
+  static constexpr int OWN = 16 * WARPS, COLUMNS = OTHER / 8, LOADING = LOADERS > 0 ? LOADERS : WARPS;
   // The sums that there is room for: of both results or of one, and of so many columns at a time.
   static constexpr bool BOTH = D <= (E::SCALED ? 64 : 128);
   static constexpr int WIDTH = E::SCALED && D > 128 ? 128 : D;
   static constexpr bool EARLY = D <= 128;  // there is room for y beside what weighs it
-  static constexpr bool CROWDED = !E::SCALED && D > 64;  // there is none for P beside two sums
+  static constexpr bool CROWDED = LOADERS > 0 && D > 64;  // there is none for P beside two sums
   using Multiply = Products<E, D, OWN, OTHER>;
   using Own = typename Multiply::Own;
   using Other = typename Multiply::Other;
@@ -64,73 +68,44 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
   const AttentionArguments& a;
   const Sequence s;
   const BandMask mask;
+  Flow<STAGES, WARPS> flow;
 
-  DEVICE Second(const SecondArguments& g, int sequence) : g(g), a(g.a), s(sequenceOf(g.a, sequence)), mask(BandMask::of(g.a, s)) {}
+  DEVICE Second(const SecondArguments& g, int sequence)
+      : g(g), a(g.a), s(sequenceOf(g.a, sequence)), mask(BandMask::of(g.a, s)), flow(sharedBase()) {}
 
-  // start is where shared memory is used from.
-  static DEVICE uint32_t start() { return (sharedBase() + Multiply::ALIGNMENT - 1) / Multiply::ALIGNMENT * Multiply::ALIGNMENT; }
+  // start is where tiles begin in shared memory.
+  static DEVICE uint32_t start() {
+    return (sharedBase() + Multiply::BARRIERS + Multiply::ALIGNMENT - 1) / Multiply::ALIGNMENT * Multiply::ALIGNMENT;
+  }
+  // worker is the warp's number among those that own rows.
+  static DEVICE int worker() { return OWN == 64 ? warp() % 4 : warp() - LOADERS; }
+  // aligned reports whether all rows can be brought 16 bytes at a time.
+  DEVICE bool aligned() const {
+    uint64_t bits = 0;
+    const Rows* const all[] = {&a.q, &a.k, &a.v, &a.dO, &g.uq, &g.uk, &g.uv};
+#pragma unroll
+    for (int n = 0; n < 7; n++) bits |= (uint64_t)all[n]->data | (all[n]->batch | all[n]->head | all[n]->row) * E::BYTES;
+    return (bits & 15) == 0;
+  }
 
   DEVICE int64_t statistic(int head) const { return ((int64_t)s.batch * a.heads + head) * a.sq + s.q0; }
 
   template <class T> DEVICE void loadQueries(T q, T u, T dO, int head, int row) const {
-    q.template load<WARPS>(matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), row);
-    u.template load<WARPS>(matrixOrZeros<E>(g, g.uq, s.batch, head, s.q0, s.sq, a.d), row);
-    dO.template load<WARPS>(matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), row);
+    q.template load<LOADING>(matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), row);
+    u.template load<LOADING>(matrixOrZeros<E>(g, g.uq, s.batch, head, s.q0, s.sq, a.d), row);
+    dO.template load<LOADING>(matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), row);
   }
   template <class T> DEVICE void loadKeys(T k, T u, T v, T w, int keyHead, int row) const {
     const int batch = a.k.batch ? s.batch : 0;
-    k.template load<WARPS>(matrixOf<E>(a.k, batch, keyHead, s.k0, s.sk, a.d), row);
-    u.template load<WARPS>(matrixOrZeros<E>(g, g.uk, batch, keyHead, s.k0, s.sk, a.d), row);
-    v.template load<WARPS>(matrixOf<E>(a.v, batch, keyHead, s.k0, s.sk, a.dv), row);
-    w.template load<WARPS>(matrixOrZeros<E>(g, g.uv, batch, keyHead, s.k0, s.sk, a.dv), row);
+    k.template load<LOADING>(matrixOf<E>(a.k, batch, keyHead, s.k0, s.sk, a.d), row);
+    u.template load<LOADING>(matrixOrZeros<E>(g, g.uk, batch, keyHead, s.k0, s.sk, a.d), row);
+    v.template load<LOADING>(matrixOf<E>(a.v, batch, keyHead, s.k0, s.sk, a.dv), row);
+    w.template load<LOADING>(matrixOrZeros<E>(g, g.uv, batch, keyHead, s.k0, s.sk, a.dv), row);
   }
   // settle makes operands of tiles that are here.
   template <class T, class... Ts> static DEVICE void settle(T first, Ts... others) {
     first.template settle<WARPS>();
     if constexpr (sizeof...(Ts) > 0) settle(others...);
-  }
-
-  // pass goes through steps. fetch(step, stage) starts to bring its tiles, settled(stage) makes
-  // operands of them. begin(stage) starts the first products and waits for those of the step before,
-  // compute(step, stage) goes on to products that finish() waits for.
-  template <class Fetch, class Settle, class Begin, class Compute, class Finish>
-  static DEVICE void pass(int steps, Fetch fetch, Settle settled, Begin begin, Compute compute, Finish finish) {
-    const auto arrive = [&](int step, int stage) {
-      copyWait<0>();
-      settled(stage);
-      Multiply::show();
-      __syncthreads();  // the tiles are here, and every warp has started its last products
-      if (Multiply::GOES_ON) begin(stage);
-      if (STAGES > 1) {
-        if (Multiply::GOES_ON) __syncthreads();  // every warp is done with the step before
-        if (step + 1 < steps) fetch(step + 1, stage ^ 1);
-        copyCommit();
-      }
-      if (!Multiply::GOES_ON) begin(stage);
-    };
-    __syncthreads();  // every warp is done with what was there
-    if (steps > 0) {
-      fetch(0, 0);
-      copyCommit();
-      arrive(0, 0);
-      int stage = 0;
-#pragma unroll 1
-      for (int step = 0;;) {
-        compute(step, stage);
-        if (++step == steps) break;
-        if (STAGES > 1) {
-          stage ^= 1;
-        } else {
-          finish();
-          __syncthreads();
-          fetch(step, 0);
-          copyCommit();
-        }
-        arrive(step, stage);
-      }
-      finish();
-    }
-    __syncthreads();  // every warp is done with the tiles
   }
 
   template <class T> static DEVICE float elementOf(const void* data, int64_t at) { return widen(((const T*)data)[at]); }
@@ -149,10 +124,12 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
     DEVICE int key(int j, int e) const { return BY_KEYS ? mine(e) : others(j, e); }
   };
   DEVICE Pairs pairs(int head, int own, int other) const {
-    own += 16 * warp();
+    own += 16 * worker();
     const bool whole = BY_KEYS ? mask.whole(other, OTHER, own, 16) : mask.whole(own, 16, other, OTHER);
     return {head, own, other, whole, 0};
   }
+
+  DEVICE bool shown(int i, int key) const { return i < s.sq && key < s.sk && key >= i + mask.lo && key < i + mask.hi; }
 
   // points turns products into the scores to base 2, −∞ where nothing is visible, and into r. pairs
   // learns what keeps gives, capped is the hyperbolic tangent of a capped score, t is multiplied by
@@ -170,7 +147,7 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const int i = pairs.query(j, e), key = pairs.key(j, e);
-        const bool shown = WHOLE || i < s.sq && key < s.sk && key >= i + mask.lo && key < i + mask.hi;
+        const bool shown = WHOLE || this->shown(i, key);
         r[0][j][e] = shown ? a.scale * t[0][j][e] : 0;
         if constexpr (!Score::CHANGES) {
           x[0][j][e] = shown ? (a.scale * LOG2E) * x[0][j][e] : -INFINITE;
@@ -241,12 +218,21 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
       }
   }
 
-  // weigh turns what points has left into P and r − R. rows has the values of a pair's row.
-  template <class Rows> static DEVICE void weigh(Rows rows, Block& x, Block& r) {
+  // weigh turns products into P and r − R, and does else what points does. rows has the values of a
+  // pair's row.
+  template <class Rows> DEVICE void weigh(Pairs& pairs, Rows rows, Block& x, Block& r, Block& capped, Block& t) const {
+    if constexpr (Score::CHANGES) points(pairs, x, r, capped, t);
+    const float ofX = Score::CHANGES ? 1 : a.scale * LOG2E, ofT = Score::CHANGES ? 1 : a.scale;
     each([&](int j, int n) { return rows.first(j, n); }, [&](float2 row, int j, int e) {
-      x[0][j][e] = exp2Fast(x[0][j][e] - row.x);
-      r[0][j][e] -= row.y;
+      x[0][j][e] = exp2Fast(fmaf(ofX, x[0][j][e], -row.x));
+      r[0][j][e] = fmaf(ofT, Score::CHANGES ? r[0][j][e] : t[0][j][e], -row.y);
     });
+    if (Score::CHANGES || pairs.whole) return;
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        if (!shown(pairs.query(j, e), pairs.key(j, e))) x[0][j][e] = r[0][j][e] = 0;
   }
   // turned gives X, times what dropout gives, and kept gives P so.
   DEVICE void turned(const Pairs& pairs, const Block& p, const Block& off, Block& X) const {
@@ -332,10 +318,10 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
 #pragma unroll
       for (int e = 0; e < 4; e++) c[0][j][e] *= factor;
     if constexpr (E::SCALED) {
-      storeFloats(c, to, row + 16 * warp(), column);
+      storeFloats(c, to, row + 16 * worker(), column);
     } else {
       __syncwarp();
-      tile.pass(c, to, row);
+      tile.pass(c, to, row, 16 * worker());
       __syncwarp();
     }
   }
@@ -380,16 +366,17 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
 
   DEVICE void run() {
     if (row >= s.sq) return;
-    this->loadQueries(q, u, dO, head, row);
-    copyCommit();
-    copyWait<0>();
-    this->settle(q, u, dO);
     const Tiles tiles = keyTiles<KEYS>(this->mask, row, ROWS);
+    const int count = tiles.end - tiles.first;
+    if (!this->flow.start([&] { this->loadQueries(q, u, dO, head, row); }, [&] { this->settle(q, u, dO); }, this->aligned(), 2 * count,
+                          [&](int step, int stage) { fetch(tiles.first + step % count, stage); }))
+      return;
     const Matrix dQ = matrixOf<E>(a.dQ, s.batch, head, s.q0, s.sq, a.d), dDO = matrixOf<E>(g.dDO, s.batch, head, s.q0, s.sq, a.dv);
     if constexpr (TOGETHER) {
       Sums o, ofDO;
       sumRows<true>(tiles, o, ofDO);
-      this->finish(ofDO, 1, passing, dDO, row, 0);
+      this->finish(ofDO, 1, results(), dDO, row, 0);
+      this->flow.letGo();
     } else {
       Sums none;
       sumRows<false>(tiles, none, none);
@@ -398,22 +385,25 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
     for (int column = 0; column < D; column += Base::WIDTH) {
       Sums sums;
       sumQueries(tiles, column, sums);
-      this->finish(sums, a.scale, passing, dQ, row, column);
+      this->finish(sums, a.scale, results(), dQ, row, column);
       if constexpr (!TOGETHER) {
         sumOutputs(tiles, column, sums);
-        this->finish(sums, 1, passing, dDO, row, column);
+        this->finish(sums, 1, results(), dDO, row, column);
       }
     }
   }
 
   // at is a tile of keys in a stage.
   static DEVICE Other at(Other first, int stage) { return {first.base + stage * 4 * Other::BYTES}; }
+  DEVICE Own results() const { return {passing.base + this->flow.held() * 4 * Other::BYTES}; }
+  DEVICE void fetch(int tile, int stage) const {
+    this->loadKeys(at(k, stage), at(uk, stage), at(v, stage), at(uv, stage), keyHead, tile * KEYS);
+  }
 
-  // eachTile computes with each of the tiles of keys: see pass.
-  template <class Begin, class F, class Finish> DEVICE void eachTile(const Tiles& tiles, Begin begin, F compute, Finish finish) const {
-    this->pass(
-        tiles.end - tiles.first,
-        [&](int n, int stage) { this->loadKeys(at(k, stage), at(uk, stage), at(v, stage), at(uv, stage), keyHead, (tiles.first + n) * KEYS); },
+  // eachTile computes with each of the tiles of keys: see Flow.
+  template <class Begin, class F, class Finish> DEVICE void eachTile(const Tiles& tiles, Begin begin, F compute, Finish finish) {
+    this->flow.pass(
+        tiles.end - tiles.first, [&](int n, int stage) { fetch(tiles.first + n, stage); },
         [&](int stage) { this->settle(at(k, stage), at(uk, stage), at(v, stage), at(uv, stage)); },
         begin, [&](int n, int stage) { compute(this->pairs(head, row, (tiles.first + n) * KEYS), stage); }, finish);
   }
@@ -434,11 +424,15 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
     Multiply::commit();
   }
 
+  // Online is what two rows have of the keys so far: the largest score, and sums of P, P·dP, P·r and
+  // P·(dP·r + y). With OUTPUTS of P, P as it is rounded for products, P·(r − shift), and that rounded.
+  struct Online {
+    float most[2] = {-INFINITE, -INFINITE}, sums[4][2] = {}, shift[2] = {};
+  };
+
   // sumRows finds what rows need. With OUTPUTS it sums P·V and ddO, else dP and y are computed.
   template <bool OUTPUTS> DEVICE void sumRows(const Tiles& tiles, Sums& o, Sums& ofDO) {
-    // Sums of P, P·dP, P·r and P·(dP·r + y). With OUTPUTS of P, P as it is rounded for products,
-    // P·(r − shift), and that rounded.
-    float most[2] = {-INFINITE, -INFINITE}, sums[4][2] = {}, shift[2] = {};
+    Online online;
     if constexpr (OUTPUTS) clear(o), clear(ofDO);
     Block x, t;
     const auto begin = [&](int stage) {
@@ -468,47 +462,7 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
         Multiply::template wait<0>(y);
       }
       float factors[2];
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        float m = most[half];
-#pragma unroll
-        for (int j = 0; j < COLUMNS; j++) m = fmaxf(m, fmaxf(x[0][j][2 * half], x[0][j][2 * half + 1]));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-        const float factor = factors[half] = m == -INFINITE ? 1 : exp2Fast(most[half] - m), base = m == -INFINITE ? 0 : m;
-        const bool first = most[half] == -INFINITE;
-        most[half] = m;
-#pragma unroll
-        for (int n = 0; n < 4; n++) sums[n][half] *= factor;
-#pragma unroll
-        for (int j = 0; j < COLUMNS; j++)
-#pragma unroll
-          for (int e = 2 * half; e < 2 * half + 2; e++) {
-            const float p = exp2Fast(x[0][j][e] - base);
-            x[0][j][e] = p;
-            sums[0][half] += p;
-            if constexpr (!OUTPUTS) {
-              const float keep = this->keptOf(pairs, j, e);
-              sums[2][half] += p * r[0][j][e];
-              if (p != 0) {  // what is hidden may be NaN
-                sums[1][half] += p * dP[0][j][e] * keep;
-                sums[3][half] += p * keep * fmaf(dP[0][j][e], r[0][j][e], y[0][j][e]);
-              }
-            }
-          }
-        if constexpr (OUTPUTS) {
-          if (__any_sync(~0u, first)) shiftOf(half, first, x, r, shift[half]);
-#pragma unroll
-          for (int j = 0; j < COLUMNS; j++) {
-            float* const p = x[0][j] + 2 * half;
-            float* const turned = r[0][j] + 2 * half;
-            turned[0] = p[0] * (turned[0] - shift[half]), turned[1] = p[1] * (turned[1] - shift[half]);
-            sums[2][half] += turned[0] + turned[1];
-            sums[1][half] += toRounded(p);
-            sums[3][half] += toRounded(turned);
-          }
-        }
-      }
+      rise<OUTPUTS>(online, pairs, x, r, dP, y, factors);
       if constexpr (OUTPUTS) {
         this->drop(pairs, x);
         this->drop(pairs, r);
@@ -526,13 +480,53 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
     };
     eachTile(tiles, begin, compute, finish);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < 2; half++) finishRow<OUTPUTS>(half, online, o, ofDO);
+  }
+
+  // rise takes a tile into sums, which factors multiply before. x becomes P. With OUTPUTS r becomes
+  // P·(r − shift), and both are rounded.
+  template <bool OUTPUTS>
+  DEVICE void rise(Online& online, const Pairs& pairs, Block& x, Block& r, const Block& dP, const Block& y, float (&factors)[2]) const {
 #pragma unroll
-      for (int n = 0; n < 4; n++) {
-        sums[n][half] += __shfl_xor_sync(~0u, sums[n][half], 1);
-        sums[n][half] += __shfl_xor_sync(~0u, sums[n][half], 2);
+    for (int half = 0; half < 2; half++) {
+      float m = online.most[half];
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) m = fmaxf(m, fmaxf(x[0][j][2 * half], x[0][j][2 * half + 1]));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+      const float factor = factors[half] = m == -INFINITE ? 1 : exp2Fast(online.most[half] - m), base = m == -INFINITE ? 0 : m;
+      const bool first = online.most[half] == -INFINITE;
+      online.most[half] = m;
+#pragma unroll
+      for (int n = 0; n < 4; n++) online.sums[n][half] *= factor;
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; e++) {
+          const float p = exp2Fast(x[0][j][e] - base);
+          x[0][j][e] = p;
+          online.sums[0][half] += p;
+          if constexpr (!OUTPUTS) {
+            const float keep = this->keptOf(pairs, j, e);
+            online.sums[2][half] += p * r[0][j][e];
+            if (p != 0) {  // what is hidden may be NaN
+              online.sums[1][half] += p * dP[0][j][e] * keep;
+              online.sums[3][half] += p * keep * fmaf(dP[0][j][e], r[0][j][e], y[0][j][e]);
+            }
+          }
+        }
+      if constexpr (OUTPUTS) {
+        if (__any_sync(~0u, first)) shiftOf(half, first, x, r, online.shift[half]);
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+          float* const p = x[0][j] + 2 * half;
+          float* const turned = r[0][j] + 2 * half;
+          turned[0] = p[0] * (turned[0] - online.shift[half]), turned[1] = p[1] * (turned[1] - online.shift[half]);
+          online.sums[2][half] += turned[0] + turned[1];
+          online.sums[1][half] += toRounded(p);
+          online.sums[3][half] += toRounded(turned);
+        }
       }
-      finishRow<OUTPUTS>(half, most[half], sums, shift[half], o, ofDO);
     }
   }
 
@@ -561,46 +555,80 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
       for (int e = 0; e < 4; e++) c[0][j][e] *= factors[e / 2];
   }
 
-  template <bool OUTPUTS> DEVICE void finishRow(int half, float most, float (&sums)[4][2], float shift, Sums& o, Sums& ofDO) {
+  // Ends is what a row's sums come to: the logsumexp to base 2, R, what of P the sink has, and the
+  // factor of its sums. With OUTPUTS O is scale times P·V, and ddO is scale times its sum less off·O.
+  struct Ends {
+    float lse, R, ofSink, factor, off, scale;
+  };
+  template <bool OUTPUTS> DEVICE Ends endsOf(int half, Online& online) const {
+    float sums[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+      sums[n] = online.sums[n][half];
+      sums[n] += __shfl_xor_sync(~0u, sums[n], 1);
+      sums[n] += __shfl_xor_sync(~0u, sums[n], 2);
+    }
+    online.sums[1][half] = sums[1], online.sums[3][half] = sums[3];
+    const float most = online.most[half], shift = online.shift[half];
     const float sink = a.sinks ? a.sinks[head] * LOG2E : -INFINITE, uSink = g.uSinks ? g.uSinks[head] : 0;
     const float top = fmaxf(most, sink);
     float total = 0, ofSink = 0, factor = 0;
-    if (most != -INFINITE) factor = exp2Fast(most - top), total = sums[0][half] * factor;
+    if (most != -INFINITE) factor = exp2Fast(most - top), total = sums[0] * factor;
     if (sink != -INFINITE) ofSink = exp2Fast(sink - top), total += ofSink;
+    const float lse = total != 0 ? top + log2f(total) : INFINITE;
     if (total != 0) factor /= total, ofSink /= total;
-    const int inTile = 16 * warp() + lane() / 4 + 8 * half, i = row + inTile;
-    float R = sums[2][half] * factor + uSink * ofSink, sum, H;
+    float R = sums[2] * factor + uSink * ofSink, off = 0, scale = 0;
+    if constexpr (OUTPUTS) {
+      R += shift * sums[0] * factor;
+      // What is rounded counts against the mean of values: a row that sees one key has no error.
+      off = R - shift, scale = factor * (a.dropThreshold ? a.keepScale : 1);
+      if (sums[0] > 0) off += (sums[3] - sums[2]) / sums[0], scale *= sums[0] / sums[1];
+    }
+    return {lse, R, ofSink, factor, off, scale};
+  }
+  // record notes what a row needs.
+  DEVICE void record(int half, const Ends& e, float sum, float H) {
+    const int i = row + placeOf(half);
+    const int64_t at = this->statistic(head) + i;
+    const float dLSE = g.dLSE && i < s.sq ? g.dLSE[at] : 0;
+    Row& to = mine[half];
+    to = {INFINITE, 0, 0, 0};
+    if (e.lse != INFINITE) to = {e.lse, e.R, sum - dLSE, H};
+    if (i >= s.sq || lane() % 4) return;
+    *(float4*)(g.rows + 4 * at) = make_float4(to.lse, to.R, to.delta, to.H);
+    if (g.dDLSE) g.dDLSE[at] = to.R;
+    const float uSink = g.uSinks ? g.uSinks[head] : 0;
+    if (g.sinkTerms) g.sinkTerms[at] = e.ofSink == 0 ? 0 : e.ofSink * (to.delta * (to.R - uSink) - to.H);
+  }
+  // placeOf is a row of the lane in the tile.
+  static DEVICE int placeOf(int half) { return 16 * Base::worker() + lane() / 4 + 8 * half; }
+
+  template <bool OUTPUTS> DEVICE void finishRow(int half, Online& online, Sums& o, Sums& ofDO) {
+    const Ends ends = endsOf<OUTPUTS>(half, online);
+    float sum, H;
     if constexpr (OUTPUTS) {
       sum = H = 0;
-      R += shift * sums[0][half] * factor;
-      // What is rounded counts against the mean of values: a row that sees one key has no error.
-      float off = R - shift, scale = factor * (a.dropThreshold ? a.keepScale : 1);
-      if (sums[0][half] > 0) off += (sums[3][half] - sums[2][half]) / sums[0][half], scale *= sums[0][half] / sums[1][half];
 #pragma unroll
       for (int j = 0; j < D / 8; j++) {
-        const float2 d = unpacked<typename E::Stored>(loadShared4(dO.at(inTile, 8 * j + lane() % 4 * 2)));
+        const float2 d = outputGradients(half, j);
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; e++) {
-          const float out = o[0][j][e] * scale;
-          ofDO[0][j][e] = ofDO[0][j][e] * scale - off * out;
+          const float out = o[0][j][e] * ends.scale;
+          ofDO[0][j][e] = ofDO[0][j][e] * ends.scale - ends.off * out;
           sum += (e % 2 ? d.y : d.x) * out, H += (e % 2 ? d.y : d.x) * ofDO[0][j][e];
         }
       }
       sum += __shfl_xor_sync(~0u, sum, 1), H += __shfl_xor_sync(~0u, H, 1);
       sum += __shfl_xor_sync(~0u, sum, 2), H += __shfl_xor_sync(~0u, H, 2);
     } else {
-      sum = sums[1][half] * factor;
-      H = sums[3][half] * factor - R * sum;
+      sum = online.sums[1][half] * ends.factor;
+      H = online.sums[3][half] * ends.factor - ends.R * sum;
     }
-    const int64_t at = this->statistic(head) + i;
-    const float dLSE = g.dLSE && i < s.sq ? g.dLSE[at] : 0;
-    Row& to = mine[half];
-    to = {INFINITE, 0, 0, 0};
-    if (total != 0) to = {top + log2f(total), R, sum - dLSE, H};
-    if (i >= s.sq || lane() % 4) return;
-    *(float4*)(g.rows + 4 * at) = make_float4(to.lse, to.R, to.delta, to.H);
-    if (g.dDLSE) g.dDLSE[at] = to.R;
-    if (g.sinkTerms) g.sinkTerms[at] = ofSink == 0 ? 0 : ofSink * (to.delta * (to.R - uSink) - to.H);
+    record(half, ends, sum, H);
+  }
+  // outputGradients are two neighbouring elements of dO.
+  DEVICE float2 outputGradients(int half, int j) const {
+    return unpacked<typename E::Stored>(loadShared4(dO.at(placeOf(half), 8 * j + lane() % 4 * 2)));
   }
 
   // beginWith begins a step whose results are sums.
@@ -621,17 +649,15 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
       Multiply::template wait<0>(t);
       startOutputs(dP, stage);
       if constexpr (Base::EARLY) startSecond(y, stage);
-      this->points(pairs, x, r, capped, t);
-      this->weigh(rows, x, r);
+      this->weigh(pairs, rows, x, r, capped, t);
       Multiply::template wait<Base::EARLY ? 1 : 0>(dP);
       this->toGradients(pairs, rows, x, r, dP, capped, t);
       Operands W(dP);
-      const typename Base::template Held<!Base::EARLY && Base::CROWDED> p(x);
       if constexpr (!Base::EARLY) startSecond(y, stage);
       Multiply::add(sums, W, at(uk, stage), column);
       Multiply::commit();
       Multiply::template wait<1>(y);
-      this->toSecond(pairs, rows, p, r, y, capped, t);
+      this->toSecond(pairs, rows, [&](int j, int e) { return x[0][j][e]; }, r, y, capped, t);
       if constexpr (Score::CHANGES)
         if (column == 0) OptionScore::addGradients(a, WarpTile<E, 1, COLUMNS>(t, pairs.own, pairs.other, s, head));
       Operands M(y);
@@ -648,8 +674,7 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
       Block r, capped, X;
       Multiply::template wait<0>(x);
       Multiply::template wait<0>(t);
-      this->points(pairs, x, r, capped, t);
-      this->weigh(RowsOfLane{mine}, x, r);
+      this->weigh(pairs, RowsOfLane{mine}, x, r, capped, t);
       this->turned(pairs, x, r, X);
       this->kept(pairs, x);
       Operands turned(X), p(x);
@@ -700,23 +725,23 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
 
   DEVICE void run() {
     if (key >= s.sk) return;
-    this->loadKeys(k, uk, v, uv, keyHead, key);
-    copyCommit();
-    copyWait<0>();
-    this->settle(k, uk, v, uv);
+    const Tiles tiles = queryTiles<ROWS, true>(this->mask, key, KEYS);
+    if (!this->flow.start([&] { this->loadKeys(k, uk, v, uv, keyHead, key); }, [&] { this->settle(k, uk, v, uv); }, this->aligned(),
+                          (tiles.end - tiles.first) * (a.heads / a.keyHeads), [&](int step, int stage) { fetch(tiles, step, stage); }))
+      return;
     const Matrix dK = matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d), dV = matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv);
 #pragma unroll 1
     for (int column = 0; column < D; column += Base::WIDTH) {
       Sums ofK, ofV;
       if constexpr (Base::BOTH) {
-        sumResults<true, true>(column, ofK, ofV);
-        this->finish(ofK, a.scale, passing, dK, key, column);
-        this->finish(ofV, 1, passing, dV, key, column);
+        sumResults<true, true>(tiles, column, ofK, ofV);
+        this->finish(ofK, a.scale, results(), dK, key, column);
+        this->finish(ofV, 1, results(), dV, key, column);
       } else {
-        sumResults<true, false>(column, ofK, ofV);
-        this->finish(ofK, a.scale, passing, dK, key, column);
-        sumResults<false, true>(column, ofK, ofV);
-        this->finish(ofV, 1, passing, dV, key, column);
+        sumResults<true, false>(tiles, column, ofK, ofV);
+        this->finish(ofK, a.scale, results(), dK, key, column);
+        sumResults<false, true>(tiles, column, ofK, ofV);
+        this->finish(ofV, 1, results(), dV, key, column);
       }
     }
   }
@@ -724,22 +749,27 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
   // at is a tile of queries in a stage.
   static DEVICE Other at(Other first, int stage) { return {first.base + stage * 3 * Other::BYTES}; }
 
-  DEVICE void fetch(int head, int tile, int stage) const {
-    this->loadQueries(at(q, stage), at(u, stage), at(dO, stage), head, tile * ROWS);
-    for (int i = threadIdx.x; i < ROWS; i += 32 * WARPS) {
-      uint4 x = {__float_as_uint(INFINITE)};
-      if (tile * ROWS + i < s.sq) x = *(const uint4*)(g.rows + 4 * (this->statistic(head) + tile * ROWS + i));
-      storeShared16(rows + (stage * ROWS + i) * (int)sizeof(Row), x);
+  DEVICE Own results() const { return {passing.base + this->flow.held() * 3 * Other::BYTES}; }
+
+  // headOf and tileOf say which tile of queries passes in a step.
+  DEVICE int headOf(const Tiles& tiles, int step) const { return keyHead * (a.heads / a.keyHeads) + step / (tiles.end - tiles.first); }
+  static DEVICE int tileOf(const Tiles& tiles, int step) { return tiles.first + step % (tiles.end - tiles.first); }
+
+  DEVICE void fetch(const Tiles& tiles, int step, int stage) const {
+    const int head = headOf(tiles, step), row = tileOf(tiles, step) * ROWS;
+    this->loadQueries(at(q, stage), at(u, stage), at(dO, stage), head, row);
+    fetchRows(rows + stage * ROWS * (int)sizeof(Row), head, row);
+  }
+  DEVICE void fetchRows(uint32_t to, int head, int row) const {
+    for (int i = threadIdx.x; i < ROWS; i += 32 * Base::LOADING) {
+      const bool exists = row + i < s.sq;
+      copyAsync(to + i * (int)sizeof(Row), g.rows + (exists ? 4 * (this->statistic(head) + row + i) : 0), exists ? 16 : 0);
     }
   }
 
-  template <bool OF_KEYS, bool OF_VALUES> DEVICE void sumResults(int column, Sums& ofK, Sums& ofV) {
+  template <bool OF_KEYS, bool OF_VALUES> DEVICE void sumResults(const Tiles& tiles, int column, Sums& ofK, Sums& ofV) {
     if (OF_KEYS) clear(ofK);
     if (OF_VALUES) clear(ofV);
-    const Tiles tiles = queryTiles<ROWS, true>(this->mask, key, KEYS);
-    const int count = tiles.end - tiles.first, group = a.heads / a.keyHeads;
-    const auto headOf = [&](int n) { return keyHead * group + n / count; };
-    const auto tileOf = [&](int n) { return tiles.first + n % count; };
     Block x, t;
     const auto begin = [&](int stage) {
       Multiply::start(x, k, at(q, stage));
@@ -753,18 +783,17 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
       if constexpr (OF_KEYS) Multiply::template wait<0>(ofK);
       if constexpr (OF_VALUES) Multiply::template wait<0>(ofV);
     };
-    this->pass(
-        count * group, [&](int n, int stage) { fetch(headOf(n), tileOf(n), stage); },
+    this->flow.pass(
+        (tiles.end - tiles.first) * (a.heads / a.keyHeads), [&](int step, int stage) { fetch(tiles, step, stage); },
         [&](int stage) { this->settle(at(q, stage), at(u, stage), at(dO, stage)); }, begin,
-        [&](int n, int stage) {
+        [&](int step, int stage) {
           const Other q = at(this->q, stage), u = at(this->u, stage), dO = at(this->dO, stage);
-          Pairs pairs = this->pairs(headOf(n), key, tileOf(n) * ROWS);
+          Pairs pairs = this->pairs(headOf(tiles, step), key, tileOf(tiles, step) * ROWS);
           Block dP, y, r, capped, X;
           const RowsOfTile rows{this->rows + stage * ROWS * (int)sizeof(Row)};
           Multiply::template wait<0>(x);
           Multiply::template wait<0>(t);
-          this->points(pairs, x, r, capped, t);
-          this->weigh(rows, x, r);
+          this->weigh(pairs, rows, x, r, capped, t);
           if constexpr (OF_VALUES) {
             this->turned(pairs, x, r, X);
             Operands turned(X);
@@ -793,20 +822,32 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
   }
 };
 
+#ifdef WARPGROUPS
+#include "attention_second_wide_sm90.cuh"
+constexpr bool BY_PARTS = HEAD_DIM > 128;  // two warpgroups share the pairs of a block
+template <class E, int D, int WARPS, int OTHER, int STAGES, class Score>
+using Queries = typename std::conditional<BY_PARTS, WideQueries<E, D, OTHER, Score>, SecondQueries<E, D, WARPS, OTHER, STAGES, Score>>::type;
+template <class E, int D, int WARPS, int OTHER, int STAGES, class Score>
+using Keys = typename std::conditional<BY_PARTS, WideKeys<E, D, OTHER, Score>, SecondKeys<E, D, WARPS, OTHER, STAGES, Score>>::type;
+#else
+constexpr bool BY_PARTS = false;
+template <class E, int D, int WARPS, int OTHER, int STAGES, class Score> using Queries = SecondQueries<E, D, WARPS, OTHER, STAGES, Score>;
+template <class E, int D, int WARPS, int OTHER, int STAGES, class Score> using Keys = SecondKeys<E, D, WARPS, OTHER, STAGES, Score>;
+#endif
+constexpr int OWNERS = (BLOCK_THREADS / 32 - LOADERS) / (BY_PARTS ? 2 : 1);  // warps, each with 16 rows
+
 // With a causal mask the last tiles of queries are the longest, and the first ones of keys: they
 // come first.
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) second_queries(const __grid_constant__ SecondArguments g) {
-  constexpr int WARPS = BLOCK_THREADS / 32;
-  const int tiles = ceilDiv(g.a.longestQ, 16 * WARPS);
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) second_queries(const __grid_constant__ SecondArguments g) {
+  const int tiles = ceilDiv(g.a.longestQ, 16 * OWNERS);
   const Place place(tiles);
-  SecondQueries<Arithmetic, HEAD_DIM, WARPS, TILE_K, TILE_STAGES, Score> kernel(g, place.plane / g.a.heads, place.plane % g.a.heads, tiles - 1 - place.tile);
+  Queries<Arithmetic, HEAD_DIM, OWNERS, TILE_K, TILE_STAGES, Score> kernel(g, place.plane / g.a.heads, place.plane % g.a.heads, tiles - 1 - place.tile);
   kernel.run();
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) second_keys(const __grid_constant__ SecondArguments g) {
-  constexpr int WARPS = BLOCK_THREADS / 32;
-  const Place place(ceilDiv(g.a.longestK, 16 * WARPS));
-  SecondKeys<Arithmetic, HEAD_DIM, WARPS, TILE_K, TILE_STAGES, Score> kernel(g, place.plane / g.a.keyHeads, place.plane % g.a.keyHeads, place.tile);
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) second_keys(const __grid_constant__ SecondArguments g) {
+  const Place place(ceilDiv(g.a.longestK, 16 * OWNERS));
+  Keys<Arithmetic, HEAD_DIM, OWNERS, TILE_Q, TILE_STAGES, Score> kernel(g, place.plane / g.a.keyHeads, place.plane % g.a.keyHeads, place.tile);
   kernel.run();
 }
 

@@ -4,6 +4,8 @@
 #include "attention_sm80.cuh"
 #include "mma_signed.cuh"
 
+constexpr int LOADERS = 0;  // all warps bring tiles and compute
+
 // Operand is a tile of ROWS rows in shared memory.
 template <class E, int D, int ROWS> struct Operand : Tile<E, D> {
   static constexpr int BYTES = ROWS * Tile<E, D>::STRIDE;
@@ -12,11 +14,11 @@ template <class E, int D, int ROWS> struct Operand : Tile<E, D> {
   // load starts to bring the tile; settle makes an operand of what is there.
   template <int WARPS> DEVICE void load(const Matrix& m, int row) const { loadTile<E, ROWS, WARPS>(*this, m, row); }
   template <int WARPS> DEVICE void settle() const { ::settle<E, ROWS, WARPS>(*this, *this); }
-  // pass writes 16 rows of the warp, of 16 bits, through the tile.
-  template <int COLUMNS> DEVICE void pass(const float (&c)[1][COLUMNS][4], const Matrix& to, int row) const {
-    storeAccumulator<E>(c, *this, 16 * warp(), 0);
+  // pass writes 16 rows of the warp, of 16 bits, through the tile's from `within` on.
+  template <int COLUMNS> DEVICE void pass(const float (&c)[1][COLUMNS][4], const Matrix& to, int row, int within) const {
+    storeAccumulator<E>(c, *this, within, 0);
     __syncwarp();
-    storeRows<E, 32>(*this, 16 * warp(), 16, to, row + 16 * warp(), lane());
+    storeRows<E, 32>(*this, within, 16, to, row + within, lane());
   }
 };
 
@@ -40,9 +42,8 @@ template <int COLUMNS> struct Weights<F32, COLUMNS> {
 
 // Products starts products of the warp's 16 rows.
 template <class E, int D, int OWN, int OTHER> struct Products {
-  static constexpr uint32_t ALIGNMENT = 16;
+  static constexpr uint32_t ALIGNMENT = 16, BARRIERS = 0;
   static constexpr int COLUMNS = OTHER / 8;
-  static constexpr bool GOES_ON = false;  // a warp does while its products are made
   using Own = Operand<E, D, OWN>;
   using Other = Operand<E, D, OTHER>;
   using Block = float[1][COLUMNS][4];
@@ -75,6 +76,63 @@ template <class E, int D, int OWN, int OTHER> struct Products {
   // sum was one.
   static DEVICE void commit() {}
   template <int PENDING, int N> static DEVICE void wait(float (&)[1][N][4]) {}
-  // show shows products what the thread has brought.
-  static DEVICE void show() {}
+};
+
+// Flow brings tiles, STAGES of which there is room for, and goes through them.
+template <int STAGES, int WARPS> struct Flow {
+  DEVICE explicit Flow(uint32_t) {}
+
+  // start brings the block's own tiles and makes operands of them. It is false in warps that have
+  // nothing else to do: they have brought so many other tiles.
+  template <class Load, class Settle, class Fetch> DEVICE bool start(Load load, Settle settled, bool, int, Fetch) {
+    load();
+    copyCommit();
+    copyWait<0>();
+    settled();
+    return true;
+  }
+
+  // pass goes through steps. fetch(step, stage) starts to bring its tiles, settled(stage) makes
+  // operands of them. begin(stage) starts the first products and waits for those of the step before,
+  // compute(step, stage) goes on to products that finish() waits for.
+  template <class Fetch, class Settle, class Begin, class Compute, class Finish>
+  DEVICE void pass(int steps, Fetch fetch, Settle settled, Begin begin, Compute compute, Finish finish) {
+    const auto arrive = [&](int step, int stage) {
+      copyWait<0>();
+      settled(stage);
+      __syncthreads();  // the tiles are here, and every warp is done with the step before
+      if (STAGES > 1) {
+        if (step + 1 < steps) fetch(step + 1, stage ^ 1);
+        copyCommit();
+      }
+      begin(stage);
+    };
+    __syncthreads();  // every warp is done with what was there
+    if (steps > 0) {
+      fetch(0, 0);
+      copyCommit();
+      arrive(0, 0);
+      int stage = 0;
+#pragma unroll 1
+      for (int step = 0;;) {
+        compute(step, stage);
+        if (++step == steps) break;
+        if (STAGES > 1) {
+          stage ^= 1;
+        } else {
+          finish();
+          __syncthreads();
+          fetch(step, 0);
+          copyCommit();
+        }
+        arrive(step, stage);
+      }
+      finish();
+    }
+    __syncthreads();  // every warp is done with the tiles
+  }
+
+  // held is the stage through whose tiles results pass, until they are let go.
+  DEVICE int held() const { return 0; }
+  DEVICE void letGo() const {}
 };
