@@ -27,12 +27,7 @@ func Help(screen io.Writer, flags *flag.FlagSet, about string, examples []string
 	w := new(strings.Builder)
 	defer func() { io.WriteString(screen, fitted(w.String(), terminal())) }()
 	fmt.Fprintf(w, "%s\n", about)
-	for _, example := range examples {
-		if columns := terminal(); columns > 0 && !strings.Contains(example, "   ") { // and no remark
-			example = continued(example, columns-2)
-		}
-		fmt.Fprintf(w, "  %s\n", example)
-	}
+	w.WriteString(uses(examples, terminal()))
 	named := map[string]bool{}
 	for _, g := range groups {
 		fmt.Fprintf(w, "\n%s\n", g.Title)

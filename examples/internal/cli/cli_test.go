@@ -151,6 +151,14 @@ func TestColumns(t *testing.T) {
 			t.Errorf("%d columns: %q, want %q", columns, got, want)
 		}
 	}
+	commands := []string{"run -a      it runs", "run -b c"}
+	for columns, want := range map[int]string{
+		0: "  run -a      it runs\n  run -b c\n", 21: "  run -a      it runs\n  run -b c\n", 20: "  run -a\n      it runs\n  run -b c\n",
+	} {
+		if got := uses(commands, columns); got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
 	lines := [][2]string{{"a", "one"}, {"bcd", "two"}}
 	for columns, want := range map[int]string{8: "a    one\nbcd  two\n", 7: "a:\n  one\nbcd:\n  two\n"} {
 		if got := List(lines, columns); got != want {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -75,6 +76,25 @@ func List(lines [][2]string, columns int) string {
 			fmt.Fprintf(&out, "%s:\n  %s\n", line[0], continued(line[1], columns-2))
 		} else {
 			fmt.Fprintf(&out, "%-*s  %s\n", name, line[0], line[1])
+		}
+	}
+	return out.String()
+}
+
+// uses are lines of a command, and behind three blanks or more what it does: below the command
+// where the columns are not enough for all. There may be no columns, 0, but a file.
+func uses(lines []string, columns int) string {
+	var out strings.Builder
+	narrow := columns > 0 && slices.ContainsFunc(lines, func(line string) bool { return 2+utf8.RuneCountInString(line) > columns })
+	for _, line := range lines {
+		command, remark, _ := strings.Cut(line, "   ")
+		if !narrow {
+			fmt.Fprintf(&out, "  %s\n", line)
+			continue
+		}
+		fmt.Fprintf(&out, "  %s\n", continued(command, columns-2))
+		if remark = strings.TrimSpace(remark); remark != "" {
+			fmt.Fprintf(&out, "      %s\n", remark)
 		}
 	}
 	return out.String()
