@@ -60,7 +60,7 @@ const largeModel = 20e6
 
 // sampler is how tokens are chosen: as flags say, or as suits a model of this size.
 func (s settings) sampler(o options) sample.SamplerOptions {
-	how := sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, Seed: s.Seed}
+	how := sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, NoRepeat: o.noRepeat, Seed: s.Seed}
 	if s.parameters() < largeModel {
 		return how
 	}
@@ -69,6 +69,9 @@ func (s settings) sampler(o options) sample.SamplerOptions {
 	}
 	if !o.given["top-p"] {
 		how.TopP = 0.95
+	}
+	if !o.given["no-repeat"] {
+		how.NoRepeat = 20
 	}
 	return how
 }

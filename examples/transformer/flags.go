@@ -28,6 +28,7 @@ type options struct {
 	temperature float64
 	topK        int
 	topP        float64
+	noRepeat    int    // tokens
 	weights     string // what they are kept in while writing; empty for float32
 	export      string // the folder that a model is written to; empty for none
 	yes         bool   // to a training of days
@@ -42,7 +43,7 @@ type options struct {
 // groups are the flags as help shows them.
 var groups = []cli.Group{
 	{Title: "where", Flags: []string{"data", "out", "resume", "best", "new-masks", "export"}},
-	{Title: "text", Flags: []string{"sample", "length", "temperature", "top-k", "top-p", "weights"}},
+	{Title: "text", Flags: []string{"sample", "length", "temperature", "top-k", "top-p", "no-repeat", "weights"}},
 	{Title: "model", Flags: []string{"preset", "recipe", "layers", "heads", "dim", "context", "dropout", "compute"}},
 	{Title: "tokens", Flags: []string{"bpe", "vocab", "merges"}},
 	{Title: "training", Flags: []string{
@@ -75,7 +76,7 @@ var otherNames = map[string]string{
 }
 
 // speaking are the flags that go with -sample; the others belong to training.
-var speaking = []string{"sample", "out", "length", "temperature", "top-k", "top-p", "weights", "seed", "device"}
+var speaking = []string{"sample", "out", "length", "temperature", "top-k", "top-p", "no-repeat", "weights", "seed", "device"}
 
 // parse reads the flags. Asked for help it writes that, with the defaults of the preset that is
 // named.
@@ -100,6 +101,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.Float64Var(&o.temperature, "temperature", 0.7, "of the text: 0 takes the likeliest token always; 0.9 by default where a model has 20 million parameters")
 	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
 	flags.Float64Var(&o.topP, "top-p", 0.9, "take one of the likeliest tokens that together have this probability; 0.95 by default where a model has 20 million parameters")
+	flags.IntVar(&o.noRepeat, "no-repeat", 0, "write no sequence of so many tokens twice, 0 for any; 20 by default where a model has 20 million parameters")
 	flags.StringVar(&o.weights, "weights", "", "with -sample: keep weights in bfloat16 or float16, which a large model writes twice as fast with")
 	flags.StringVar(&o.export, "export", "", "write the model of the best checkpoint in -out, and its tokenizer, to this `folder` for Python's transformers, instead of training")
 	flags.BoolVar(&o.yes, "yes", false, "train on a CPU even if it takes days")
@@ -214,6 +216,8 @@ func (o options) validate(given map[string]bool) error {
 		return fmt.Errorf("-temperature is %v, it needs to be positive, or 0 for the likeliest token always", o.temperature)
 	case o.topK < 0:
 		return fmt.Errorf("-top-k is %d, it needs to be positive, or 0 for any token", o.topK)
+	case o.noRepeat < 0:
+		return fmt.Errorf("-no-repeat is %d, it needs to be positive, or 0 for texts that may repeat themselves", o.noRepeat)
 	case !(o.topP > 0 && o.topP <= 1):
 		return fmt.Errorf("-top-p is %v, it needs to be more than 0 and at most 1", o.topP)
 	case o.place.Lost == distributed.LostReplaced && o.out == "" && !o.resume:

@@ -63,6 +63,7 @@ func TestMistakes(t *testing.T) {
 		{"", starts + "-min-rate 1", "-min-rate is 1, it needs to be at most -rate 0.003"},
 		{"", "-eval-every 0", "-eval-every is 0, it needs to be at least 1"},
 		{"", "-best", "-best is given without -resume, it says from which checkpoint to go on"},
+		{"", "-no-repeat -1", "-no-repeat is -1, it needs to be positive, or 0 for texts that may repeat themselves"},
 		{"", "-lost maybe", `-lost is "maybe", it needs to be replace or fewer`},
 		{"", "-shard everything", `-shard is "everything", it needs to be state or weights`},
 		{"", "-weights int8 -sample x -out done", `-weights is "int8", it needs to be bfloat16 or float16`},

@@ -15,7 +15,7 @@ import (
 // commas between them. recipe.md beside this file says what each of them gains.
 type recipe string
 
-// speedrun is all changes. GPUs leave Muon out in their presets.
+// speedrun is all changes. The preset of a GPU that learns of little text leaves Muon out.
 const (
 	speedrunByAdamW recipe = "linear,embed,rotary,qknorm,rms,relu2,zero"
 	speedrun               = "muon," + speedrunByAdamW

@@ -76,8 +76,8 @@ var presets = map[string]settings{
 	"speedrun": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, BPE: 1024, Steps: 800, Rate: 6e-3, Warmup: 100, Recipe: speedrun,
 		EvalEvery: 500, CheckpointEvery: 500},
 	// what an H100 learns in about a minute
-	"minute-gpu": {Layers: 12, Heads: 12, Dim: 768, Context: 512, Batch: 64, BPE: 4096, GoSource: 32 << 20, Steps: 640, Rate: 1.5e-3, Warmup: 50,
-		Beta2: 0.95, Recipe: speedrunByAdamW, Compute: "bfloat16", EvalEvery: 320, CheckpointEvery: 640},
+	"minute-gpu": {Layers: 12, Heads: 12, Dim: 768, Context: 512, Batch: 64, BPE: 4096, GoSource: 32 << 20, Steps: 640, Rate: 3e-3, Warmup: 50,
+		Dropout: 0.1, Beta2: 0.95, Recipe: speedrun, Compute: "bfloat16", EvalEvery: 320, CheckpointEvery: 640},
 	// what a GPU learns of a few megabytes before it knows them by heart
 	"small-gpu": {Layers: 6, Heads: 6, Dim: 384, Context: 256, Batch: 64, BPE: 2048, GoSource: 32 << 20, Steps: 600, Rate: 3e-3, Warmup: 50,
 		Dropout: 0.2, Beta2: 0.95, Recipe: speedrunByAdamW, Compute: "bfloat16", EvalEvery: 100, CheckpointEvery: 500},

@@ -219,7 +219,7 @@ func TestSampleIgnoresNoFlag(t *testing.T) {
 	if _, _, err := parse([]string{"-help"}, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	obeyed := []string{"sample", "out", "length", "temperature", "top-k", "top-p", "weights", "seed", "device"}
+	obeyed := []string{"sample", "out", "length", "temperature", "top-k", "top-p", "no-repeat", "weights", "seed", "device"}
 	values := map[string]string{"weights": "bfloat16", "preset": "tiny", "compute": "float32", "device": "cpu", "sample": "x", "serve": "localhost:0"}
 	names := regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllStringSubmatch(help.String(), -1)
 	if len(names) < 2*len(obeyed) {
@@ -252,24 +252,31 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// A large model writes at another temperature than a small one, unless a flag says which.
+// A large model writes at another temperature than a small one, and repeats nothing that is long,
+// unless a flag says otherwise.
 func TestSamplerSuitsTheModel(t *testing.T) {
-	for args, want := range map[string][2]float64{
-		"-preset minute":                         {0.7, 0.9},
-		"-preset minute-gpu":                     {0.9, 0.95},
-		"-preset minute-gpu -temperature 0.5":    {0.5, 0.95},
-		"-preset minute-gpu -top-p 0.9":          {0.9, 0.9},
-		"-preset minute -layers 12 -dim 768":     {0.9, 0.95},
-		"-preset minute-gpu -layers 2 -dim 96":   {0.7, 0.9},
-		"-preset minute-gpu -temperature 0":      {0, 0.95},
-		"-preset minute -top-p 1 -temperature 1": {1, 1},
+	type how struct {
+		temperature, topP float64
+		noRepeat          int
+	}
+	for args, want := range map[string]how{
+		"-preset minute":                         {0.7, 0.9, 0},
+		"-preset minute -no-repeat 9":            {0.7, 0.9, 9},
+		"-preset minute-gpu":                     {0.9, 0.95, 20},
+		"-preset minute-gpu -temperature 0.5":    {0.5, 0.95, 20},
+		"-preset minute-gpu -top-p 0.9":          {0.9, 0.9, 20},
+		"-preset minute-gpu -no-repeat 0":        {0.9, 0.95, 0},
+		"-preset minute -layers 12 -dim 768":     {0.9, 0.95, 20},
+		"-preset minute-gpu -layers 2 -dim 96":   {0.7, 0.9, 0},
+		"-preset minute-gpu -temperature 0":      {0, 0.95, 20},
+		"-preset minute -top-p 1 -temperature 1": {1, 1, 0},
 	} {
 		s, o, err := parse(strings.Fields(args), io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if how := s.sampler(o); how.Temperature != want[0] || how.TopP != want[1] {
-			t.Errorf("%s: temperature %v, top-p %v, want %v", args, how.Temperature, how.TopP, want)
+		if o := s.sampler(o); (how{o.Temperature, o.TopP, o.NoRepeat}) != want {
+			t.Errorf("%s: temperature %v, top-p %v, %d tokens, want %v", args, o.Temperature, o.TopP, o.NoRepeat, want)
 		}
 	}
 }
