@@ -87,10 +87,21 @@ type Rounder interface {
 	// the weights are copied again. Where the first call is one that is being recorded, it returns
 	// the zero Tensor.
 	Rounded(dtype DType, weights ...Tensor) (Tensor, error)
+	// RoundedBlocks is Rounded for weights (rank, out) of any ranks, which are blocks of the copy,
+	// (all ranks, all outs): each begins below and beside the one before it, the ranks at a
+	// multiple of 8. What is in no block is 0.
+	RoundedBlocks(dtype DType, weights ...Tensor) (Tensor, error)
 }
 
 // CheckRounded returns what is wrong with a call of Rounded.
-func CheckRounded(dtype DType, weights []Tensor) error {
+func CheckRounded(dtype DType, weights []Tensor) error { return checkRounded(dtype, weights, true) }
+
+// CheckRoundedBlocks returns what is wrong with a call of RoundedBlocks.
+func CheckRoundedBlocks(dtype DType, weights []Tensor) error {
+	return checkRounded(dtype, weights, false)
+}
+
+func checkRounded(dtype DType, weights []Tensor, sameRows bool) error {
 	if dtype != BF16 && dtype != F16 {
 		return fmt.Errorf("dtype is %v, it needs to be %v or %v", dtype, BF16, F16)
 	}
@@ -99,7 +110,10 @@ func CheckRounded(dtype DType, weights []Tensor) error {
 	}
 	for i, w := range weights {
 		name := fmt.Sprintf("weights[%d]", i)
-		if len(w.Shape) != 2 || w.Shape[0] != weights[0].Shape[0] {
+		switch {
+		case len(w.Shape) != 2 && !sameRows:
+			return fmt.Errorf("%s has shape %v, it needs two axes", name, w.Shape)
+		case len(w.Shape) != 2 || sameRows && w.Shape[0] != weights[0].Shape[0]:
 			return fmt.Errorf("%s has shape %v, it needs two axes, and as many rows as all others", name, w.Shape)
 		}
 		if err := checkOperands(operand{name: name, tensor: w, shape: w.Shape, dtypes: [2]DType{F32}, layout: dense}); err != nil {

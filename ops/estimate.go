@@ -31,7 +31,7 @@ type Estimate struct {
 type RegionEstimate struct {
 	Name  string
 	Bytes int     // what it keeps from its forward run to its backward run
-	Work  float64 // of its forward run
+	Work  float64 // of its forward run, without the product that gives its result
 
 	calls []uint64    // by id
 	ends  []regionEnd // results that are there in any case
@@ -53,7 +53,7 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 		defer s.planning.Unlock()
 		return s.planning.kept[weak.Make(n)]
 	}
-	w := &estimator{plan: newPlan(g, kept), state: &graphState{}, device: &meter{stands: borrowerOf(g)}, work: map[uint64]float64{}, held: map[uint64]int{}, given: map[uint64][]int{}}
+	w := &estimator{plan: newPlan(g, kept), state: &graphState{}, device: &meter{stands: borrowerOf(g)}, work: map[uint64]float64{}, last: map[uint64]float64{}, held: map[uint64]int{}, given: map[uint64][]int{}}
 	w.plan.inputs = nil // the memory of results is none that an input could have
 	w.state.pool.shared = true
 	w.state.lossScale.Store(s.lossScale.Load())
@@ -69,6 +69,7 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 		}
 		for _, end := range r.ends {
 			r.Bytes -= w.given[end.call][end.output]
+			r.Work -= w.last[end.call]
 		}
 		e.Regions = append(e.Regions, r)
 	}
@@ -145,6 +146,7 @@ type estimator struct {
 	state  *graphState // in the place of the graph's own
 	device *meter
 	work   map[uint64]float64 // of the forward run of each call, by its id
+	last   map[uint64]float64 // the part of it that nobody needs a second time
 	held   map[uint64]int     // what a call keeps when the first gradient is computed
 	given  map[uint64][]int   // the part of it that is each of its results
 }
@@ -168,11 +170,12 @@ func (e *estimator) run() error {
 				e.note(calls)
 			}
 			before := e.device.work
+			e.device.last = 0
 			if err := e.step(s, calls[s.c]); err != nil {
 				return s.c.runError(err)
 			}
 			if !s.back {
-				e.work[s.c.id] = e.device.work - before
+				e.work[s.c.id], e.last[s.c.id] = e.device.work-before, e.device.last
 			}
 		}
 	}

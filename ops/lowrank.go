@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -274,7 +275,7 @@ func (c *lowRankRun) round() (err error) {
 }
 
 // rounding gives matrices in the type of x, at their places in one matrix that is 0 elsewhere, and
-// saves it in forward. Where they fill it side by side, a device may keep it.
+// saves it in forward. Where they fill it side by side, or are its blocks, a device may keep it.
 func (c *lowRankRun) rounding(save, rows, columns int, from tensors, place func(all kernels.Tensor, i int) kernels.Tensor) (all kernels.Tensor, err error) {
 	at, rest := c.first+save, columns
 	if all = c.run.saved(at); all.IsSet() {
@@ -286,8 +287,14 @@ func (c *lowRankRun) rounding(save, rows, columns int, from tensors, place func(
 		}
 	}
 	saves := !c.backward && c.wanted != nil
-	if rest == 0 && !slices.ContainsFunc(from, func(t kernels.Tensor) bool { return !t.IsSet() }) {
-		if all, err = c.rounded(c.x.DType, from...); err != nil || all.IsSet() {
+	if !slices.ContainsFunc(from, func(t kernels.Tensor) bool { return !t.IsSet() }) {
+		switch {
+		case rest == 0:
+			all, err = c.rounded(c.x.DType, from...)
+		case save == lowRankB:
+			all, err = c.roundedBlocks(c.x.DType, from...)
+		}
+		if err != nil || all.IsSet() {
 			if saves {
 				c.c.last.saved[at] = all
 			}
@@ -313,7 +320,11 @@ func (c *lowRankRun) rounding(save, rows, columns int, from tensors, place func(
 // project computes t.
 func (c *lowRankRun) project() error {
 	if c.allA.IsSet() && c.readOne() {
-		if err := c.product(c.input(c.firstChanged()), c.allA, kernels.Tensor{}, c.t); err != nil {
+		x := c.input(c.firstChanged())
+		if done, err := c.thin(x, c.allA, kernels.Tensor{}, kernels.ThinOutputs{Across: c.t}); done || err != nil {
+			return err
+		}
+		if err := c.product(x, c.allA, kernels.Tensor{}, c.t); err != nil {
 			return err
 		}
 		return c.scale(c.t)
@@ -329,14 +340,37 @@ func (c *lowRankRun) project() error {
 	return c.scale(c.t)
 }
 
+// thin computes x·right, which is t or its gradient and is scaled, and leftᵀ·x, if the device has a
+// kernel that reads x once for them. Either of right and left may be left out.
+func (c *lowRankRun) thin(x, right, left kernels.Tensor, out kernels.ThinOutputs) (done bool, err error) {
+	device, ok := c.Backend.(kernels.ThinKernels)
+	p := kernels.ThinProducts{X: x, Right: right, Left: left, Scale: 1}
+	scale, isOne := c.oneScale()
+	if isOne {
+		p.Scale = scale
+	}
+	if !ok || !device.TakesThinProducts(&p, len(out.Down)) {
+		return false, nil
+	}
+	if err := device.ThinProducts(&p, out); err != nil || isOne || !right.IsSet() {
+		return true, err
+	}
+	return true, c.scale(out.Across)
+}
+
+// oneScale is the scale of all changes, if they have one.
+func (c *lowRankRun) oneScale() (scale float64, isOne bool) {
+	list := slices.DeleteFunc(slices.Clone(c.scales), func(s float64) bool { return s == 0 })
+	return list[0], len(slices.Compact(list)) == 1
+}
+
 // scale multiplies each layer's part of t, or of its gradient, by its scale.
 func (c *lowRankRun) scale(t kernels.Tensor) error {
-	same := slices.DeleteFunc(slices.Clone(c.scales), func(s float64) bool { return s == 0 })
-	if len(slices.Compact(same)) == 1 {
-		if same[0] == 1 {
+	if scale, isOne := c.oneScale(); isOne {
+		if scale == 1 {
 			return nil
 		}
-		return c.MulScalar(same[0], t, t)
+		return c.MulScalar(scale, t, t)
 	}
 	for i, s := range c.scales {
 		if s == 0 || s == 1 {
@@ -376,12 +410,16 @@ func (c *lowRankRun) gradients(dys tensors, all kernels.Tensor, d tensors, ofX b
 	if !ofX && !slices.ContainsFunc(d, kernels.Tensor.IsSet) {
 		return nil, nil
 	}
-	if err := c.gradientsOfB(dys, all, list); err != nil {
-		return nil, err
-	}
-	dt, err := c.gradientOfT(dys, all)
+	dt, err := c.scratchLike(c.t)
 	if err != nil {
 		return nil, err
+	}
+	if done, err := c.gradientsAtOnce(all, dt, list); err != nil {
+		return nil, err
+	} else if !done {
+		if err := errors.Join(c.gradientsOfB(dys, all, list), c.gradientOfT(dys, all, dt)); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.gradientsOfA(dt, list); err != nil {
 		return nil, err
@@ -426,16 +464,32 @@ func (c *lowRankRun) product(a, b, bias, out kernels.Tensor) error {
 	return c.matMulBesideLayers(&kernels.MatMul{A: a, B: b, Bias: bias}, kernels.MatMulOutputs{C: out})
 }
 
-// gradientOfT is dt of all layers.
-func (c *lowRankRun) gradientOfT(dys tensors, all kernels.Tensor) (dt kernels.Tensor, err error) {
-	if dt, err = c.scratchLike(c.t); err != nil {
-		return dt, err
+// gradientsAtOnce computes dt and dB of all layers, if the device has a kernel for both: they read
+// the gradients of the outputs, side by side, once.
+func (c *lowRankRun) gradientsAtOnce(all, dt kernels.Tensor, list []changed) (done bool, err error) {
+	if !all.IsSet() || !c.allB.IsSet() {
+		return false, nil
 	}
+	var ofB []kernels.ThinPart
+	for i, l := range list {
+		if l.b.IsSet() {
+			ofB = append(ofB, kernels.ThinPart{Out: l.b, Rank: c.places[i], Column: c.blocks[i]})
+		}
+	}
+	left := c.t
+	if ofB == nil {
+		left = kernels.Tensor{}
+	}
+	return c.thin(all, c.allB.Permute(1, 0), left, kernels.ThinOutputs{Across: dt, Down: ofB})
+}
+
+// gradientOfT computes dt of all layers.
+func (c *lowRankRun) gradientOfT(dys tensors, all, dt kernels.Tensor) (err error) {
 	if all.IsSet() && c.allB.IsSet() {
 		if err := c.product(all, c.allB.Permute(1, 0), kernels.Tensor{}, dt); err != nil {
-			return dt, err
+			return err
 		}
-		return dt, c.scale(dt)
+		return c.scale(dt)
 	}
 	for i, dy := range dys {
 		switch {
@@ -446,10 +500,10 @@ func (c *lowRankRun) gradientOfT(dys tensors, all kernels.Tensor) (dt kernels.Te
 			err = c.Fill(c.of(dt, i), 0)
 		}
 		if err != nil {
-			return dt, err
+			return err
 		}
 	}
-	return dt, c.scale(dt)
+	return c.scale(dt)
 }
 
 // gradientsOfB computes dB of all layers: where their outputs' gradients lie side by side as the
@@ -486,6 +540,21 @@ func (c *lowRankRun) gradientsOfB(dys tensors, all kernels.Tensor, list []change
 
 // gradientsOfA computes dA of all layers: where they read one input as parts of one product.
 func (c *lowRankRun) gradientsOfA(dt kernels.Tensor, list []changed) error {
+	if c.allA.IsSet() && c.readOne() {
+		var ofA []kernels.ThinPart
+		for i, l := range list {
+			if l.a.IsSet() {
+				ofA = append(ofA, kernels.ThinPart{Out: l.a.Permute(1, 0), Rank: c.places[i]})
+			}
+		}
+		if ofA == nil {
+			return nil
+		}
+		x := c.input(c.firstChanged())
+		if done, err := c.thin(x, kernels.Tensor{}, dt, kernels.ThinOutputs{Down: ofA}); done || err != nil {
+			return err
+		}
+	}
 	if c.allA.IsSet() && c.readOne() && len(list) > 1 && !slices.ContainsFunc(list, func(l changed) bool { return !l.a.IsSet() }) {
 		all, err := c.scratch(c.x.DType.Wide(), c.x.Shape[1], c.ranks())
 		if err == nil {

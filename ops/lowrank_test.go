@@ -124,6 +124,9 @@ func (c changeCase) build(g *gorgonia.ExprGraph, dtype tensor.Dtype, together bo
 			continue
 		}
 		changes[i] = ops.Change{B: value(fmt.Sprint("b", i), true, rank, out), Scale: c.scale}
+		if c.bias {
+			changes[i].Scale += 0.5 * float64(i) // each has its own
+		}
 		if through != x {
 			changes[i].In = through
 		}
@@ -244,6 +247,30 @@ func TestChanges(t *testing.T) {
 				}
 				if !(worst <= bound) {
 					t.Errorf("%v, %v: %s is up to %g off, apart up to %g, bound %g", c, dtype, name, worst, usual, bound)
+				}
+			}
+		}
+	}
+}
+
+// A device that has a kernel for the thin products of a change is given them, and gives the same.
+func TestChangesAtOnce(t *testing.T) {
+	for _, c := range changeCases() {
+		want := c.run(t, ops.BFloat16, true)
+		var got map[string][]float64
+		both, right, left := ops.OnThinHost(func() { got = c.run(t, ops.BFloat16, true) })
+		if oneIn := !c.apartIn || c.shared; oneIn && (right == 0 || both == 0 || left == 0) {
+			t.Errorf("%v: %d calls had both factors, %d Right and %d Left, it needs some of each", c, both, right, left)
+		}
+		for name, list := range want {
+			largest := 0.0
+			for _, x := range list {
+				largest = max(largest, math.Abs(x))
+			}
+			for i, x := range list { // t and dt are rounded before they are scaled, or behind that
+				if e := math.Abs(got[name][i] - x); !(e <= 0x1p-6*largest) {
+					t.Errorf("%v: %s[%d] is %v, it needs to be %v", c, name, i, got[name][i], x)
+					break
 				}
 			}
 		}

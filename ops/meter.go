@@ -16,11 +16,24 @@ type meter struct {
 
 	stands   kernels.Borrower // the device that it stands for, nil for one that borrows nothing
 	borrowed int              // by a call of that, at most
+	last     float64          // the work of the last product of a step, which may be left out
 }
 
-// workOfByte is how many operations of a product take the time in which a byte is moved: about what
-// it is on CPUs whose caches hold a part of the tensors, and less than on a GPU.
-const workOfByte = 8
+// How many operations of a product take the time in which a byte is moved: on CPUs, whose caches
+// hold a part of the tensors, and on a device that borrows memory, a GPU. There attention makes
+// half as many operations in a time as products do.
+const (
+	workOfByte, workOfByteThere = 8, 200
+	workOfAttentionThere        = 2
+)
+
+// ofAttention is the work of operations of attention.
+func (d *meter) ofAttention(operations float64) float64 {
+	if d.stands != nil {
+		return workOfAttentionThere * operations
+	}
+	return operations
+}
 
 var errMeter = errors.New("the device that estimates a run holds no numbers")
 
@@ -50,7 +63,11 @@ func (d *meter) add(operations float64, given ...any) error {
 	for _, g := range given {
 		bytes += bytesOf(reflect.ValueOf(g))
 	}
-	d.work += operations + workOfByte*float64(bytes)
+	perByte := float64(workOfByte)
+	if d.stands != nil {
+		perByte = workOfByteThere
+	}
+	d.work += operations + perByte*float64(bytes)
 	return nil
 }
 
@@ -118,7 +135,7 @@ func (d *meter) Accumulate(sums, x []kernels.Tensor) error {
 }
 
 func (d *meter) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
-	return d.add(a.ForwardFLOPs(), a, out)
+	return d.add(d.ofAttention(a.ForwardFLOPs()), a, out)
 }
 
 func (d *meter) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
@@ -126,7 +143,7 @@ func (d *meter) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.
 }
 
 func (d *meter) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
-	return d.add(a.BackwardFLOPs(), a, g)
+	return d.add(d.ofAttention(a.BackwardFLOPs()), a, g)
 }
 
 func (d *meter) AttentionMerge(sum, part kernels.AttentionOutputs) error {
@@ -245,6 +262,21 @@ func (d *meter) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 		d.borrowed = max(d.borrowed, d.stands.MatMulBorrows(m))
 	}
 	return d.add(m.FLOPs(), m, out)
+}
+
+// TakesThinProducts reports whether the device that it stands for does.
+func (d *meter) TakesThinProducts(p *kernels.ThinProducts, parts int) bool {
+	device, ok := d.stands.(kernels.ThinKernels)
+	return ok && device.TakesThinProducts(p, parts)
+}
+
+func (d *meter) ThinProducts(p *kernels.ThinProducts, out kernels.ThinOutputs) error {
+	d.borrowed = max(d.borrowed, d.ThinProductsBorrow(p))
+	return d.add(p.FLOPs(), p, out)
+}
+
+func (d *meter) ThinProductsBorrow(p *kernels.ThinProducts) int {
+	return d.stands.(kernels.ThinKernels).ThinProductsBorrow(p)
 }
 
 func (d *meter) SumRows(x, out kernels.Tensor, accumulate bool) error {
@@ -371,4 +403,7 @@ func (d *meter) SoftmaxBackward(y, dy, dx kernels.Tensor) error {
 	return d.add(0, y, dy, dx)
 }
 
-var _ kernels.Backend = (*meter)(nil)
+var (
+	_ kernels.Backend     = (*meter)(nil)
+	_ kernels.ThinKernels = (*meter)(nil)
+)

@@ -34,6 +34,9 @@ func (r *run) lastMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if r.step != nil && r.step.unread {
 		return nil
 	}
+	if d, ok := r.Backend.(*meter); ok {
+		defer func(before float64) { d.last = d.work - before }(d.work)
+	}
 	return r.MatMul(m, out)
 }
 
@@ -230,14 +233,30 @@ func (r *run) copyOutputs(out tensors) error {
 // the graph: matrices of float32. It is not set where a device does not, or where a weight is
 // something else.
 func (r *run) rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
+	if keeper := r.rounder(weights); keeper != nil {
+		return keeper.Rounded(dtype, weights...)
+	}
+	return kernels.Tensor{}, nil
+}
+
+// roundedBlocks is the same as the blocks of one matrix.
+func (r *run) roundedBlocks(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
+	if keeper := r.rounder(weights); keeper != nil {
+		return keeper.RoundedBlocks(dtype, weights...)
+	}
+	return kernels.Tensor{}, nil
+}
+
+// rounder is the device, if it keeps copies of weights and these are some of the graph's.
+func (r *run) rounder(weights tensors) kernels.Rounder {
 	keeper, ok := r.Backend.(kernels.Rounder)
 	for _, w := range weights {
 		ok = ok && w.DType == kernels.F32 && len(w.Shape) == 2 && w.IsRowMajor() && r.c.readsInput(w)
 	}
 	if !ok {
-		return kernels.Tensor{}, nil
+		return nil
 	}
-	return keeper.Rounded(dtype, weights...)
+	return keeper
 }
 
 // vary does work that depends on what the host reads of in, the kernel's inputs. Where the graph is

@@ -23,7 +23,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 	sizes := map[string]uintptr{
 		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "uint32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4, "double": 8, "Chunk*": 8,
 		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24, "uint16_t*": 8, "uint4*": 8,
-		"Update":    reflect.TypeFor[update]().Size(),
+		"Update": reflect.TypeFor[update]().Size(), "ThinPart": reflect.TypeFor[thinPart]().Size(),
 		"uint64_t*": 8, "ChainLink*": 8, "RowsLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "Weight": reflect.TypeFor[rowsWeight]().Size(),
 		"AttentionArguments": reflect.TypeFor[arguments]().Size(), "EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
 	}
@@ -62,6 +62,9 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"listedkeys_forward_sm90.cu", "ListedRows", reflect.TypeFor[listedRows]()},
 		{"attention_second.cu", "SecondArguments", reflect.TypeFor[secondArguments]()},
 		{"attention_second.cu", "SecondSinks", reflect.TypeFor[secondSinks]()},
+		{"thinproducts.cu", "ThinArguments", reflect.TypeFor[thinArguments]()},
+		{"thinproducts.cu", "ThinPart", reflect.TypeFor[thinPart]()},
+		{"thinproducts.cu", "ThinSums", reflect.TypeFor[thinSums]()},
 		{"weight.cuh", "Weight", reflect.TypeFor[rowsWeight]()},
 		{"decode_chain.cuh", "ChainLink", reflect.TypeFor[linkArguments]()},
 		{"decode_chain.cuh", "ChainArguments", reflect.TypeFor[chainArguments]()},

@@ -71,7 +71,7 @@ func (p *product) launchVariant(v matmul90, way int32) (err error) {
 	blocks := clusters * v.cluster
 	if arguments.whole < arguments.tiles {
 		const flagBytes = 2 * 4
-		partials, err := d.scratch(blocks * v.rows() * v.columns * 4)
+		partials, err := d.scratch(d.partialBytes(blocks * v.rows() * v.columns * 4))
 		if err != nil {
 			return fmt.Errorf("%s: matmul: scratch memory: %w", d.Name(), err)
 		}
@@ -99,6 +99,38 @@ func (p *product) launchVariant(v matmul90, way int32) (err error) {
 	}
 	s := shapeOf(v.name(), v.name(), [3]int{blocks, 1, 1}, 384, v.sharedBytes())
 	return d.launch(s, maps, unsafe.Pointer(arguments))
+}
+
+// partialBytes is the size of a block for sums that are added up later: the same for all products
+// but the largest thin ones, so that they share a block. Memory goes back to who asks for its size.
+func (d *Device) partialBytes(bytes int) int {
+	return max(bytes, d.Multiprocessors*wideTile.rows()*wideTile.columns*4)
+}
+
+// partialsOf is how many bytes a product borrows for sums of parts of its depth.
+func (d *Device) partialsOf(m *kernels.MatMul) int {
+	if !d.hasMaps() || m.A.DType == kernels.F32 || m.Precision == kernels.PrecisionFloat8 {
+		return 0
+	}
+	p := newProduct(d, m, kernels.Activate{}, kernels.Contiguous(nil, m.A.DType, m.OutputShape()...))
+	_, few := p.ofFewRows()
+	if g := p.args; !p.placeItems() || g.items*g.rows*g.columns == 0 || few || p.isSmall() {
+		return 0
+	}
+	v := matmul90{element: elementOf(p.dtype), aColumns: !p.operand(0).mappable(true), bRows: !p.operand(1).mappable(true)}
+	columns := p.args.columns
+	switch m.Epilogue.(type) {
+	case kernels.Gate:
+		v.matmulTile, columns = broadTile, 2*columns
+	case kernels.GateGradient, kernels.TimesSlope:
+		v.matmulTile = broadTile
+	default:
+		v.matmulTile = p.tile(v)
+	}
+	if s, _, _ := v.schedule(p.args.rows, columns, p.wholeDepth(), p.args.items, d.Multiprocessors); s.whole == s.tiles {
+		return 0
+	}
+	return d.partialBytes(0)
 }
 
 // wholeDepth is the depth of all factors, each rounded up to slices where there are several.

@@ -52,6 +52,10 @@ func smallModules() []compiledModule {
 			Name: "packed_rows_" + strings.ToLower(element), Source: "packed_rows.cu", Arch: arch, Defines: []string{"ELEMENT=" + element},
 		})
 	}
+	for _, element := range []string{"BF16", "F16"} {
+		name := "thinproducts_" + strings.ToLower(element)
+		list = append(list, compiledModule{Name: name, Source: "thinproducts.cu", Arch: "compute_90a", Defines: []string{"KERNEL=" + name, "ELEMENT_" + element}})
+	}
 	types := map[string]string{"_f32": "float", "_bf16": "__nv_bfloat16", "_f16": "__half"}
 	for _, name := range []string{"_f32", "_bf16", "_f16"} {
 		list = append(list, compiledModule{Name: "float8" + name, Source: "float8.cu", Arch: "compute_90a", Defines: []string{"ELEMENT=" + types[name]}})

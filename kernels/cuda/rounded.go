@@ -22,15 +22,16 @@ type roundedWeight struct {
 	fresh        bool // the copy has the weight's numbers, at this point in the order of work
 }
 
-// roundedWeights are weights whose copies lie side by side in one matrix.
+// roundedWeights are weights whose copies lie side by side in one matrix, or as blocks.
 type roundedWeights struct {
-	all  kernels.Tensor
-	list []*roundedWeight
+	all    kernels.Tensor
+	list   []*roundedWeight
+	blocks bool
 }
 
 // isOf reports whether these are the copies of weights in a dtype.
-func (s *roundedWeights) isOf(dtype kernels.DType, weights []kernels.Tensor) bool {
-	return s.all.DType == dtype && slices.EqualFunc(s.list, weights, func(r *roundedWeight, w kernels.Tensor) bool {
+func (s *roundedWeights) isOf(dtype kernels.DType, blocks bool, weights []kernels.Tensor) bool {
+	return s.all.DType == dtype && s.blocks == blocks && slices.EqualFunc(s.list, weights, func(r *roundedWeight, w kernels.Tensor) bool {
 		return r.weight.Owner == w.Owner && r.weight.Data == w.Data && slices.Equal(r.weight.Shape, w.Shape)
 	})
 }
@@ -69,18 +70,31 @@ func (d *Device) Rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernel
 	if err := kernels.CheckRounded(dtype, weights); err != nil {
 		return kernels.Tensor{}, d.callError(name, err)
 	}
+	return d.rounded(name, dtype, false, weights)
+}
+
+// RoundedBlocks gives the copies of weights as blocks.
+func (d *Device) RoundedBlocks(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
+	const name = "rounded blocks"
+	if err := kernels.CheckRoundedBlocks(dtype, weights); err != nil {
+		return kernels.Tensor{}, d.callError(name, err)
+	}
+	return d.rounded(name, dtype, true, weights)
+}
+
+func (d *Device) rounded(name string, dtype kernels.DType, blocks bool, weights []kernels.Tensor) (kernels.Tensor, error) {
 	for i, w := range weights {
 		if o, ok := w.Owner.(*driver.Owner); !ok || o.GPU() != d.GPU {
 			return kernels.Tensor{}, d.callError(name, fmt.Errorf("weights[%d] is not in the memory of this device, it needs to be", i))
 		}
 	}
-	s := d.roundedOf(dtype, weights)
+	s := d.roundedOf(dtype, blocks, weights)
 	if s == nil {
 		if d.IsRecording() {
 			return kernels.Tensor{}, nil // what is made now would be the recording's
 		}
 		var err error
-		if s, err = d.newRounded(dtype, weights); err != nil {
+		if s, err = d.newRounded(dtype, blocks, weights); err != nil {
 			return kernels.Tensor{}, d.failed(name, err)
 		}
 	}
@@ -88,9 +102,9 @@ func (d *Device) Rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernel
 }
 
 // roundedOf finds copies that were made.
-func (d *Device) roundedOf(dtype kernels.DType, weights []kernels.Tensor) *roundedWeights {
+func (d *Device) roundedOf(dtype kernels.DType, blocks bool, weights []kernels.Tensor) *roundedWeights {
 	for _, s := range d.copiesIn(weights[0]) {
-		if s.isOf(dtype, weights) {
+		if s.isOf(dtype, blocks, weights) {
 			return s
 		}
 	}
@@ -106,7 +120,7 @@ func (d *Device) roundedMatrix(dtype kernels.DType, w kernels.Tensor) (kernels.T
 		}
 		return t, err
 	}
-	s := d.roundedOf(dtype, []kernels.Tensor{w})
+	s := d.roundedOf(dtype, false, []kernels.Tensor{w})
 	if s == nil {
 		return kernels.Tensor{}, nil
 	}
@@ -114,20 +128,32 @@ func (d *Device) roundedMatrix(dtype kernels.DType, w kernels.Tensor) (kernels.T
 }
 
 // newRounded makes memory for copies, which lives as long as one of the weights does.
-func (d *Device) newRounded(dtype kernels.DType, weights []kernels.Tensor) (*roundedWeights, error) {
-	columns := 0
-	for _, w := range weights {
-		columns += w.Shape[1]
+func (d *Device) newRounded(dtype kernels.DType, blocks bool, weights []kernels.Tensor) (*roundedWeights, error) {
+	const multiple = 8 // of the ranks at which a block begins
+	rows, columns := weights[0].Shape[0], 0
+	if blocks {
+		rows = 0
 	}
-	all, err := d.Alloc(dtype, weights[0].Shape[0], columns)
+	for _, w := range weights {
+		if columns += w.Shape[1]; blocks {
+			rows += (w.Shape[0] + multiple - 1) / multiple * multiple
+		}
+	}
+	all, err := d.Alloc(dtype, rows, columns)
+	if err == nil && blocks {
+		err = d.Fill(all, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &roundedWeights{all: all}
-	at := 0
+	s := &roundedWeights{all: all, blocks: blocks}
+	below, beside := 0, 0
 	for _, w := range weights {
-		s.list = append(s.list, &roundedWeight{weight: w, copy: all.Slice(1, at, at+w.Shape[1])})
-		at += w.Shape[1]
+		place := all.Slice(0, below, below+w.Shape[0]).Slice(1, beside, beside+w.Shape[1])
+		s.list = append(s.list, &roundedWeight{weight: w, copy: place})
+		if beside += w.Shape[1]; blocks {
+			below += (w.Shape[0] + multiple - 1) / multiple * multiple
+		}
 	}
 	d.rounding.Lock()
 	defer d.rounding.Unlock()

@@ -181,6 +181,54 @@ func TestRounded(t *testing.T) {
 	}
 }
 
+// Copies that are the blocks of a matrix have the weights' numbers behind an update and behind
+// other changes, and nothing else is in the matrix.
+func TestRoundedBlocks(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+		r := newRoundedTest(t, dtype, 8, 64)
+		for _, shape := range [][2]int{{3, 48}, {16, 20}} {
+			for _, list := range []*[]kernels.Tensor{&r.weights, &r.g, &r.m, &r.v} {
+				*list = append(*list, r.tensor(shape[0], shape[1]))
+			}
+			r.do(r.d.Fill(r.v[len(r.v)-1], 1))
+		}
+		check := func(what string, mayCopy bool) {
+			t.Helper()
+			kernelsBefore := 0
+			r.d.Trace(func(string) { kernelsBefore++ })
+			all, err := r.d.RoundedBlocks(dtype, r.weights...)
+			r.d.Trace(nil)
+			r.do(err)
+			if !mayCopy && kernelsBefore > 0 {
+				t.Errorf("%v, %s: %d kernels ran for copies that are there", dtype, what, kernelsBefore)
+			}
+			const rows, columns = 8 + 8 + 16, 64 + 48 + 20
+			want := make([]float64, rows*columns)
+			below, beside := 0, 0
+			for _, w := range r.weights {
+				for i, x := range download(t, r.d, w) {
+					want[(below+i/w.Shape[1])*columns+beside+i%w.Shape[1]] = roundedTo(dtype, x)
+				}
+				below, beside = below+(w.Shape[0]+7)/8*8, beside+w.Shape[1]
+			}
+			if got := download(t, r.d, all); !slices.Equal(all.Shape, []int{rows, columns}) || !slices.Equal(got, want) {
+				t.Fatalf("%v, %s: the matrix of shape %v is not that of the blocks", dtype, what, all.Shape)
+			}
+		}
+		check("first", true)
+		check("again", false)
+		r.do(r.update())
+		check("updated", false)
+		r.do(r.d.Fill(r.weights[1], 0.3))
+		check("filled", true)
+		beside, err := r.d.Rounded(dtype, r.weights[0])
+		r.do(err)
+		if !slices.Equal(beside.Shape, r.weights[0].Shape) {
+			t.Errorf("%v: the copy beside the blocks has shape %v", dtype, beside.Shape)
+		}
+	}
+}
+
 // Recorded work finds copies that have the weights' numbers when it is launched.
 func TestRoundedInRecordings(t *testing.T) {
 	r := newRoundedTest(t, kernels.BF16, 260, 40, 24)
@@ -242,6 +290,9 @@ func TestRoundedInRecordings(t *testing.T) {
 func TestRoundedErrors(t *testing.T) {
 	d := device(t)
 	w := alloc(t, d, kernels.F32, 4, 8)
+	if _, err := d.RoundedBlocks(kernels.BF16, w, w.Reshape(32)); err == nil || err.Error() != "cuda:0: rounded blocks: weights[1] has shape [32], it needs two axes" {
+		t.Errorf("the error is %v", err)
+	}
 	for want, call := range map[string]func() (kernels.Tensor, error){
 		"dtype is float32, it needs to be bfloat16 or float16":                           func() (kernels.Tensor, error) { return d.Rounded(kernels.F32, w) },
 		"there are no weights, it needs at least one":                                    func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16) },
