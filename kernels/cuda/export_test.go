@@ -81,6 +81,15 @@ func AttentionKernels(operands string, maps bool) (names []string) {
 	return names
 }
 
+// Widen does so without a copy of what it makes.
+func (d *Device) Widen(t kernels.Tensor, dtype kernels.DType, rowMajor bool) error {
+	_, block, err := d.widened(t, dtype, rowMajor)
+	if err == nil {
+		block.Free()
+	}
+	return err
+}
+
 // Widened is a packed matrix, or its transpose, in floats: row-major, or as it lies.
 func (d *Device) Widened(t kernels.Tensor, dtype kernels.DType, rowMajor bool) (kernels.Tensor, error) {
 	wide, block, err := d.widened(t, dtype, rowMajor)

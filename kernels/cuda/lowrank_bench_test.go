@@ -42,7 +42,9 @@ func BenchmarkLowRank(b *testing.B) {
 			b.ReportMetric(float64(bytes)/one/1e9, "GB/s")
 		})
 	}
-	for _, c := range []struct{ features, rank int }{{2048, 8}, {2048, 16}, {2048, 24}, {2560, 24}, {5632, 8}, {11264, 16}, {2048, 64}} {
+	for _, c := range []struct{ features, rank int }{
+		{2048, 8}, {2048, 16}, {2048, 24}, {2560, 24}, {5632, 8}, {11264, 16}, {2048, 64}, {11264, 64}, {4096, 8}, {6144, 24}, {14336, 8}, {28672, 16},
+	} {
 		product := func(m kernels.MatMul, c kernels.Tensor) func() error {
 			return func() error { return d.MatMul(&m, kernels.MatMulOutputs{C: c}) }
 		}
@@ -62,6 +64,26 @@ func BenchmarkLowRank(b *testing.B) {
 		run(name("dB=tᵀ·dy"), bytes, func() func() error {
 			m := kernels.MatMul{A: made(kernels.BF16, rows, c.rank).Permute(1, 0), B: made(kernels.BF16, rows, c.features)}
 			return product(m, made(kernels.F32, c.rank, c.features))
+		})
+		thin := func(p kernels.ThinProducts, out kernels.ThinOutputs) func() error {
+			return func() error { return d.ThinProducts(&p, out) }
+		}
+		if c.rank <= 32 {
+			run(name("t at once"), bytes, func() func() error {
+				p := kernels.ThinProducts{X: made(kernels.BF16, rows, c.features), Right: made(kernels.BF16, c.features, c.rank), Scale: 2}
+				return thin(p, kernels.ThinOutputs{Across: made(kernels.BF16, rows, c.rank)})
+			})
+		}
+		run(name("dA at once"), bytes, func() func() error {
+			p := kernels.ThinProducts{X: made(kernels.BF16, rows, c.features), Left: made(kernels.BF16, rows, c.rank)}
+			return thin(p, kernels.ThinOutputs{Down: []kernels.ThinPart{{Out: made(kernels.F32, c.features, c.rank).Permute(1, 0)}}})
+		})
+		run(name("dt and dB at once"), bytes, func() func() error {
+			p := kernels.ThinProducts{
+				X: made(kernels.BF16, rows, c.features), Right: made(kernels.BF16, c.rank, c.features).Permute(1, 0),
+				Left: made(kernels.BF16, rows, c.rank), Scale: 2,
+			}
+			return thin(p, kernels.ThinOutputs{Across: made(kernels.BF16, rows, c.rank), Down: []kernels.ThinPart{{Out: made(kernels.F32, c.rank, c.features)}}})
 		})
 	}
 }
@@ -110,6 +132,41 @@ func BenchmarkPackedRows(b *testing.B) {
 					b.ReportMetric(0, "ns/op")
 					b.ReportMetric(one*1e6, "µs")
 					b.ReportMetric(float64(bytes)/one/1e9, "GB/s")
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkWidening measures how packed matrices become bfloat16, as they lie and transposed, by
+// the bytes that are written.
+func BenchmarkWidening(b *testing.B) {
+	d := device(b)
+	for _, shape := range [][2]int{{2560, 2048}, {11264, 2048}, {4096, 4096}, {14336, 4096}, {4096, 14336}} {
+		for _, dtype := range packedTypes {
+			r, err := packed.RowOf(dtype, shape[1])
+			if err != nil {
+				b.Fatal(err)
+			}
+			memory, err := d.Alloc(kernels.I32, shape[0]*r.Bytes/4)
+			if err == nil {
+				err = d.Fill(memory, 0x11111111)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			x := kernels.Contiguous(memory.Data, dtype, shape[0], shape[1])
+			x.Owner = memory.Owner
+			for _, rowMajor := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%v/%dx%d/transposed=%v", dtype, shape[0], shape[1], rowMajor), func(b *testing.B) {
+					call := func() error { return d.Widen(x.Permute(1, 0), kernels.BF16, rowMajor) }
+					one, err := ofRecording(b, d, []func() error{call, call, call, call})
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(one*1e6, "µs")
+					b.ReportMetric(float64(2*x.Elements())/one/1e9, "GB/s")
 				})
 			}
 		}

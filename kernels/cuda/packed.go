@@ -113,12 +113,14 @@ func (d *Device) matMulPacked(m *kernels.MatMul, out kernels.MatMulOutputs) erro
 	return d.MatMul(&wide, out)
 }
 
-// MatMulBorrows is the memory of packed matrices that become floats for a product.
+// MatMulBorrows is the memory of packed matrices that become floats for a product, and of sums of
+// parts of its depth.
 func (d *Device) MatMulBorrows(m *kernels.MatMul) (bytes int) {
+	bytes = d.partialsOf(m)
 	if !m.B.DType.IsPacked() || m.A.Shape[len(m.A.Shape)-2] <= mostRows {
-		return 0
+		return bytes
 	}
-	bytes = m.B.Elements() * m.A.DType.Size()
+	bytes += m.B.Elements() * m.A.DType.Size()
 	if gate, ok := m.Epilogue.(kernels.Gate); ok {
 		bytes += gate.BUp.Elements() * m.A.DType.Size()
 	}
@@ -137,7 +139,8 @@ type widening struct {
 func (d *Device) widened(t kernels.Tensor, dtype kernels.DType, rowMajor bool) (wide kernels.Tensor, block *driver.Block, err error) {
 	const (
 		side, threads = 64, 256
-		multiple      = 8 // of elements of a row
+		ofWarp        = 1024 // elements of a row
+		multiple      = 8    // of elements of a row
 	)
 	m, owner, err := d.packedOf(t)
 	if err != nil {
@@ -154,6 +157,9 @@ func (d *Device) widened(t kernels.Tensor, dtype kernels.DType, rowMajor bool) (
 	}
 	entry := map[kernels.DType]string{kernels.Int8: "widen_int8", kernels.Int4: "widen_int4", kernels.NF4: "widen_nf4"}[t.DType] + entrySuffixes[dtype] + suffix
 	blocks := tilesOf(m.rows, side) * tilesOf(m.columns, side)
+	if suffix == "" {
+		blocks = (int(m.rows)*tilesOf(m.columns, ofWarp) + threads/32 - 1) / (threads / 32)
+	}
 	g := &widening{m, block.At, int64(stride)}
 	if err := d.launch(shapeOf("packed", entry, [3]int{blocks, 1, 1}, threads, 0), nil, unsafe.Pointer(g)); err != nil {
 		block.Free()

@@ -1,5 +1,6 @@
 // Packed matrices in floats: to_ij = number of m_ij times its scale, rounded to the type of to; to is
-// (rows, columns), or its transpose (columns, rows). A block has a tile of 64 by 64 elements.
+// (rows, columns), or its transpose (columns, rows). A thread has 16 elements of a row at a time,
+// whose codes are 8 neighbouring bytes, or 16 of 8 bits. They have one scale.
 #include "packed.cuh"
 
 struct Widening {
@@ -8,45 +9,146 @@ struct Widening {
   int64_t stride;  // between the rows of to, in elements
 };
 
-constexpr int SIDE = 64, THREADS = 256;
+constexpr int THREADS = 256, EACH = 16;
+constexpr int TIMES = 2;   // that a warp has 32·EACH elements of a row
+constexpr int SIDE = 64;   // of the tile that a block transposes
 
-template <PackedKind kind, class T, bool transposed> __device__ __forceinline__ void widen(const Widening& g) {
+// RowOfScales is what all scales of a row need.
+template <PackedKind kind> struct RowOfScales {
+  const __half* scales;
+  __device__ __forceinline__ RowOfScales(const Packed& m, const uint8_t* row) : scales((const __half*)(row + m.scales)) {}
+  __device__ __forceinline__ float of(const Packed&, int column) const { return __half2float(scales[column / PACKED_GROUP]); }
+};
+template <> struct RowOfScales<NF4> {
+  static constexpr int BLOCK = 2 * PACKED_GROUP, NESTED = 256;
+  const float* factors;  // of the row's first scale on
+  const uint8_t* codes;
+  float offset;
+  int phase;             // where in the factor's scales the row begins
+  __device__ __forceinline__ RowOfScales(const Packed& m, const uint8_t* row) {
+    const float* scales = (const float*)(row + m.scales);
+    offset = scales[0], phase = ((const uint32_t*)scales)[1] % NESTED, factors = scales + 2;
+    codes = (const uint8_t*)(factors + (m.columns / BLOCK + NESTED - 2) / NESTED + 1);
+  }
+  __device__ __forceinline__ float of(const Packed& m, int column) const {
+    const int block = column / BLOCK;
+    return __fadd_rn(__fmul_rn(__ldg(m.scaleTable + codes[block]), factors[(phase + block) / NESTED]), offset);
+  }
+};
+
+// Sixteen are the codes of 16 elements: the number-th of a row.
+template <PackedKind kind> struct Sixteen {
+  uint2 codes[kind == Int8 ? 2 : 1];
+
+  __device__ __forceinline__ void load(const uint8_t* row, int number) {
+#pragma unroll
+    for (int n = 0; n < (kind == Int8 ? 2 : 1); n++) codes[n] = ((const uint2*)row)[number * (kind == Int8 ? 2 : 1) + n];
+  }
+  // column is that of one half of them, each of which has eight neighbours.
+  static __device__ __forceinline__ int column(int number, int half) {
+    if constexpr (kind == Int8) return EACH * number + 8 * half;
+    return number / 2 * PACKED_GROUP + number % 2 * 8 + half * 16;  // byte j of a group's has its elements j and j + 16
+  }
+  __device__ __forceinline__ void eight(int half, float scale, const float* numbers, float (&x)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      if constexpr (kind == Int8) {
+        x[i] = __fmul_rn((float)(int8_t)((i < 4 ? codes[half].x : codes[half].y) >> 8 * (i % 4)), scale);
+      } else {
+        x[i] = __fmul_rn(numbers[(i < 4 ? codes[0].x : codes[0].y) >> (8 * (i % 4) + 4 * half) & 15], scale);
+      }
+    }
+  }
+};
+
+template <class T> __device__ __forceinline__ void storeEight(T* to, const float (&x)[8]) {
+#pragma unroll
+  for (int n = 0; n < 8; n += perAccess<T>) {
+    float part[perAccess<T>];
+#pragma unroll
+    for (int e = 0; e < perAccess<T>; e++) part[e] = x[n + e];
+    store<perAccess<T>>(to + n, part);
+  }
+}
+
+// widenRows is for the order in which a matrix lies: a warp has some of a row.
+template <PackedKind kind, class T> __device__ __forceinline__ void widenRows(const Widening& g, const float* numbers) {
   const Packed& m = g.from;
-  __shared__ float numbers[16];
-  __shared__ T tile[transposed ? SIDE : 1][SIDE + 16 / sizeof(T)];
-  if (threadIdx.x < 16) numbers[threadIdx.x] = m.numbers[threadIdx.x];
-  __syncthreads();
+  const int across = (m.columns + 32 * EACH * TIMES - 1) / (32 * EACH * TIMES);
+  const int warp = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, row = warp / across;
+  if (row >= m.rows) return;
+  const uint8_t* from = m.data + (int64_t)row * m.rowBytes;
+  const RowOfScales<kind> scales(m, from);
+  const int first = warp % across * 32 * TIMES + threadIdx.x % 32, end = m.columns / EACH;
+  Sixteen<kind> x[TIMES];
+  float scale[TIMES];
+#pragma unroll
+  for (int n = 0; n < TIMES; n++) {
+    const int number = first + 32 * n;
+    if (number >= end) continue;
+    x[n].load(from, number);
+    scale[n] = scales.of(m, Sixteen<kind>::column(number, 0));
+  }
+#pragma unroll
+  for (int n = 0; n < TIMES; n++) {
+    const int number = first + 32 * n;
+    if (number >= end) continue;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float eight[8];
+      x[n].eight(half, scale[n], numbers, eight);
+      storeEight((T*)g.to + row * g.stride + Sixteen<kind>::column(number, half), eight);
+    }
+  }
+}
+
+// widenColumns is for the transpose: a block has a tile.
+template <PackedKind kind, class T> __device__ __forceinline__ void widenColumns(const Widening& g, const float* numbers) {
+  const Packed& m = g.from;
+  // Four bytes more a row: threads that read columns find neighbouring rows in different banks.
+  constexpr int ROW = SIDE + 4 / sizeof(T), Pieces = perAccess<T>;
+  __shared__ __align__(16) T tile[SIDE * ROW];
   const int across = (m.columns + SIDE - 1) / SIDE;
   const int firstRow = blockIdx.x / across * SIDE, firstColumn = blockIdx.x % across * SIDE;
-  T* to = (T*)g.to;
+  const int i = threadIdx.x / (SIDE / EACH), number = firstColumn / EACH + threadIdx.x % (SIDE / EACH), row = firstRow + i;
+  static_assert(THREADS * EACH == SIDE * SIDE, "a thread has 16 elements");
+  if (row < m.rows && number < m.columns / EACH) {
+    const uint8_t* from = m.data + (int64_t)row * m.rowBytes;
+    Sixteen<kind> x;
+    x.load(from, number);
+    const float scale = RowOfScales<kind>(m, from).of(m, Sixteen<kind>::column(number, 0));
 #pragma unroll
-  for (int at = threadIdx.x; at < SIDE * SIDE / 8; at += THREADS) {
-    const int i = at / (SIDE / 8), j = at % (SIDE / 8) * 8, row = firstRow + i, column = firstColumn + j;
-    if (row >= m.rows || column >= m.columns) continue;
-    float x[8];
-    eightOf<kind>(m, numbers, m.data + (int64_t)row * m.rowBytes, column, x);
-    if constexpr (!transposed) {
+    for (int half = 0; half < 2; half++) {
+      float eight[8];
+      x.eight(half, scale, numbers, eight);
+      T* to = tile + i * ROW + Sixteen<kind>::column(number, half) - firstColumn;
 #pragma unroll
-      for (int n = 0; n < 8; n += perAccess<T>) {
-        float part[perAccess<T>];
+      for (int n = 0; n < 8; n += 4 / sizeof(T)) {
+        Piece<T, 4 / sizeof(T)> word;
 #pragma unroll
-        for (int e = 0; e < perAccess<T>; e++) part[e] = x[n + e];
-        store<perAccess<T>>(to + row * g.stride + column + n, part);
+        for (int e = 0; e < 4 / sizeof(T); e++) word.x[e] = fromFloat<T>(eight[n + e]);
+        *(Piece<T, 4 / sizeof(T)>*)(to + n) = word;
       }
-    } else {
+    }
+  }
+  __syncthreads();
 #pragma unroll
-      for (int n = 0; n < 8; n++) tile[j + n][i] = fromFloat<T>(x[n]);
-    }
+  for (int at = threadIdx.x; at < SIDE * SIDE / Pieces; at += THREADS) {
+    const int rest = at / 32, column = rest % 8 * 8 + at / 4 % 8, below = (rest / 8 * 4 + at % 4) * Pieces;
+    if (firstColumn + column >= m.columns || firstRow + below >= m.rows) continue;
+    Piece<T, Pieces> piece;
+#pragma unroll
+    for (int n = 0; n < Pieces; n++) piece.x[n] = tile[(below + n) * ROW + column];
+    *(Piece<T, Pieces>*)((T*)g.to + (firstColumn + column) * g.stride + firstRow + below) = piece;
   }
-  if constexpr (transposed) {
-    __syncthreads();
-    constexpr int Each = perAccess<T>;
-    for (int at = threadIdx.x; at < SIDE * SIDE / Each; at += THREADS) {
-      const int j = at / (SIDE / Each), i = at % (SIDE / Each) * Each, column = firstColumn + j, row = firstRow + i;
-      if (column >= m.columns || row >= m.rows) continue;
-      *(uint4*)(to + column * g.stride + row) = *(const uint4*)&tile[j][i];
-    }
-  }
+}
+
+template <PackedKind kind, class T, bool transposed> __device__ __forceinline__ void widen(const Widening& g) {
+  __shared__ float numbers[16];
+  if (threadIdx.x < 16) numbers[threadIdx.x] = g.from.numbers[threadIdx.x];
+  __syncthreads();
+  if constexpr (transposed) widenColumns<kind, T>(g, numbers);
+  else widenRows<kind, T>(g, numbers);
 }
 
 #define ENTRIES(kind, name)                                                                                                              \
