@@ -190,7 +190,11 @@ func (c training) copyOneBlock(p *nn.Parameters) error {
 			}
 		}
 		for _, each := range names {
-			if err := p.Set(each, one.Value(name)); err != nil {
+			value := one.Value(name)
+			if strings.Contains(name, ".lora_") { // on the host blocks would train one tensor
+				value = value.Clone().(*tensor.Dense)
+			}
+			if err := p.Set(each, value); err != nil {
 				return err
 			}
 		}

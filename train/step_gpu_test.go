@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,6 +165,7 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"Llama-8B-layers-fp8", inFloat8(layersOf8B)},
 		{"Llama-8B-layers-8k", ofLength(8192, layersOf8B)},
 		{"Llama-1B-LoRA", loraOfLlama1B()},
+		{"Llama-1B-LoRA-in-7.7GiB", within(loraOfLlama1B(), 77<<30/10)},
 		{"Llama-1B-QLoRA", qloraOfLlama1B()},
 		{"Llama-8B-LoRA-2k", loraOfLlama8B(1, 2048, ops.BFloat16)},
 		{"Llama-8B-QLoRA-2k", loraOfLlama8B(1, 2048, ops.NF4)},
@@ -258,6 +260,9 @@ func (c training) measure(b *testing.B) {
 	raw, err := cuda.Default()
 	if err != nil {
 		b.Fatal(err)
+	}
+	if needs, again := l.Memory(); needs > 0 {
+		b.Logf("a step is to take %v, with %d parts computed again: %s", needs, len(again), strings.Join(again, " "))
 	}
 	step := median(took[len(took)/4:])
 	b.ReportMetric(float64(c.rows*c.model.Context)/step.Seconds(), "tokens/s")
