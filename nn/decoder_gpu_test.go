@@ -270,6 +270,33 @@ func TestPackedDecodersOnTheDevice(t *testing.T) {
 					}
 					w.compareLogits(t, fmt.Sprintf("step %d", step), got, want)
 				}
+
+				const batch = 11
+				several, err := nn.NewBatchDecoder(batch, w.config(t, d, 60, shape))
+				if err != nil {
+					t.Fatal(err)
+				}
+				beside, err := nn.NewBatchDecoder(batch, decodes{compute: tensor.Float32, weights: weights}.config(t, nil, 60, shape))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for step := range 12 {
+					tokens := make([][]int, batch)
+					for text := range tokens {
+						tokens[text] = []int{random.IntN(shape.Vocab)}
+					}
+					got, err := several.Logits(tokens)
+					if err != nil {
+						t.Fatalf("step %d of several: %v", step, err)
+					}
+					want, err := beside.Logits(tokens)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for text := range tokens {
+						w.compareLogits(t, fmt.Sprintf("step %d of text %d", step, text), got[text], want[text])
+					}
+				}
 			})
 		}
 	}

@@ -83,6 +83,9 @@ type chained struct {
 // mayLink reports whether a product may be a link of a chain.
 func (c *fewRows) mayLink() bool {
 	g := c.arguments
+	if c.packed != nil && packings[c.packing] == 0 {
+		return false
+	}
 	for _, w := range g.weights[:g.count] {
 		if w.first%2 != 0 || w.columns%2 != 0 {
 			return false
@@ -397,7 +400,7 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 		b.maps = append(b.maps, boxesOf(w, !p.bRows, columnsOfPanel))
 	}
 	for _, w := range p.packed {
-		codes, scales := w.boxes(chainPanel)
+		codes, scales := w.boxes(chainPanel, scalesOfStep)
 		b.maps, b.packed = append(b.maps, codes, scales), true
 	}
 	b.append(c, l, result, reads, nil)

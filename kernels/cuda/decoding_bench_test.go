@@ -8,6 +8,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cuda"
+	"github.com/stheno-ml/stheno/kernels/packed"
 )
 
 // BenchmarkDecoding measures what a model computes for its next token, in bfloat16: products of few
@@ -65,6 +66,7 @@ func BenchmarkDecoding(b *testing.B) {
 			}
 		}
 	}
+	benchmarkPackedRows(b, run, made)
 	for _, c := range []struct{ batch, heads, keyHeads, rows, size, keys int }{
 		{1, 32, 4, 1, 64, 1024}, {16, 32, 4, 1, 64, 1024}, {1, 12, 12, 1, 64, 1024}, {1, 32, 8, 1, 64, 131072},
 		{1, 32, 8, 1, 128, 1024}, {1, 32, 8, 1, 128, 8192}, {32, 32, 8, 1, 128, 8192}, {1, 32, 8, 1, 128, 32768},
@@ -122,4 +124,60 @@ func ofRecording(b *testing.B, d *cuda.Device, calls []func() error) (float64, e
 	}
 	passed, err := to.Since(from)
 	return passed.Seconds() / float64(b.N*len(calls)), err
+}
+
+// benchmarkPackedRows measures a layer's products as a model asks for them, by weights of 16 bits
+// and by packed ones, by the bytes of the weights.
+func benchmarkPackedRows(b *testing.B, run func(name string, bytes int, call func(n int) func() error), made func(shape ...int) kernels.Tensor) {
+	d := device(b)
+	for _, weights := range []kernels.DType{kernels.BF16, kernels.Int8, kernels.Int4, kernels.NF4} {
+		for _, rows := range []int{2, 8, 16} {
+			for _, c := range []struct {
+				name        string
+				depth       int
+				columns     []int
+				gated, norm bool
+			}{
+				{"qkv", 4096, []int{4096, 1024, 1024}, false, true}, {"o", 4096, []int{4096}, false, false},
+				{"gate", 4096, []int{14336, 14336}, true, true}, {"down", 14336, []int{4096}, false, false},
+			} {
+				matrix := func(columns int) kernels.Tensor {
+					bytes := 2 * c.depth
+					if weights.IsPacked() {
+						row, err := packed.RowOf(weights, c.depth)
+						if err != nil {
+							b.Fatal(err)
+						}
+						bytes = row.Bytes
+					}
+					memory := made(columns, bytes/2)
+					t := kernels.Contiguous(memory.Data, weights, columns, c.depth)
+					t.Owner = memory.Owner
+					return t.Permute(1, 0)
+				}
+				columns := 0
+				for _, n := range c.columns {
+					columns += n
+				}
+				bytes := columns * 2 * c.depth
+				if weights.IsPacked() {
+					row, _ := packed.RowOf(weights, c.depth)
+					bytes = columns * row.Bytes
+				}
+				run(fmt.Sprintf("packed/%v/rows=%d/%s", weights, rows, c.name), bytes, func(int) func() error {
+					p := kernels.RowsProduct{X: made(rows, c.depth), Gated: c.gated}
+					for _, n := range c.columns {
+						p.Weights = append(p.Weights, matrix(n))
+					}
+					if c.norm {
+						p.Norm = &kernels.RowNorm{Gamma: made(c.depth), Eps: 1e-5}
+					} else {
+						p.Residual = made(rows, p.Columns())
+					}
+					to := made(rows, p.Columns())
+					return func() error { return d.RowsProductForward(&p, to) }
+				})
+			}
+		}
+	}
 }

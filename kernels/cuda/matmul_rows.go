@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
+	"github.com/stheno-ml/stheno/kernels/packed"
 )
 
-// rowsArguments is RowsArguments in src/matmul_rows.cu.
+// rowsArguments is RowsArguments in src/matmul_rows.cuh.
 type rowsArguments struct {
 	m           matmulArguments
 	weights     [mostWeights]rowsWeight
@@ -23,6 +25,10 @@ type rowsArguments struct {
 	gammaWide   int32
 	eps         float32
 	count       int32
+	// of NF4
+	table            readable
+	packed           [mostWeights]readable
+	rowBytes, scales int32
 }
 
 // rowsWeight is Weight in src/weight.cuh.
@@ -76,34 +82,63 @@ func (p *product) launchRows(v matmulRows) error {
 
 // launchRows queues the kernel.
 func (d *Device) launchRows(c *fewRows) error {
-	maps := make([]driver.EncodedMap, 0, 1+mostWeights)
-	encode := func(v view, second bool, boxRows int) error {
-		m, err := d.Encode(boxesOf(v, second, boxRows))
-		maps = append(maps, m)
-		return err
-	}
-	err := encode(c.a, true, mostRows)
-	panels := 0
+	list := []driver.TensorMap{boxesOf(c.a, true, mostRows)}
+	panels, most := 0, 1+mostWeights
 	for _, b := range c.b {
-		panels += tilesOf(b.firsts, columnsOfPanel)
+		panels += tilesOf(b.firsts, c.columns())
 		c.early.Reads = append(c.early.Reads, b.span())
-		if err == nil {
-			err = encode(b, !c.bRows, columnsOfPanel)
+		list = append(list, boxesOf(b, !c.bRows, columnsOfPanel))
+	}
+	for _, b := range c.packed {
+		panels += tilesOf(int32(b.rows), c.columns())
+		c.early.Reads = append(c.early.Reads, b.span())
+		codes, scales := b.boxes(columnsOfPanel, scalesOfChunk(c.packing))
+		list, most = append(list, codes, scales), 1+2*mostWeights
+	}
+	for len(list) < most {
+		list = append(list, list[0])
+	}
+	var owner *driver.Owner
+	if c.packing == kernels.NF4 {
+		var err error
+		if owner, err = c.tellNF4(d); err != nil {
+			return fmt.Errorf("%s: matmul: %w", d.Name(), err)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("%s: matmul: %w", d.Name(), err)
-	}
-	for len(maps) < cap(maps) {
-		maps = append(maps, maps[0])
+	var maps []driver.EncodedMap
+	for _, m := range list {
+		encoded, err := d.Encode(m)
+		if err != nil {
+			return fmt.Errorf("%s: matmul: %w", d.Name(), err)
+		}
+		maps = append(maps, encoded)
 	}
 	if c.gated {
 		panels /= 2
 	}
-	blocks := blocksOfPanel(panels, tilesOf(c.a.seconds, depthOfStep), d.Multiprocessors)
-	s := shapeOf(c.name(), fmt.Sprintf("%s_%d", c.name(), blocks), [3]int{panels * blocks, 1, 1}, threadsOfRows, c.sharedBytes())
+	blocks := c.blocksOfPanel(panels, tilesOf(c.a.seconds, c.depth()), d.Multiprocessors)
+	s := shapeOf(c.name(), fmt.Sprintf("%s_%d", c.name(), blocks), [3]int{panels * blocks, 1, 1}, c.threads(), c.sharedBytes())
+	if c.isPacked() {
+		s.Kernel.Entry, s.Cluster = c.name(), blocks
+	}
 	s.Early = &c.early
-	return d.launch(s, maps, unsafe.Pointer(c.arguments))
+	err := d.launch(s, maps, unsafe.Pointer(c.arguments))
+	runtime.KeepAlive(owner)
+	return err
+}
+
+// tellNF4 tells the kernel how matrices of NF4 lie, and what their codes stand for. The caller
+// keeps the owner alive until the kernel is queued.
+func (c *fewRows) tellNF4(d *Device) (*driver.Owner, error) {
+	g := c.arguments
+	for n, m := range c.packed {
+		g.packed[n], g.rowBytes, g.scales = m.data.Readable(), int32(m.Bytes), int32(m.Scales)
+	}
+	owner, err := constant(d, slices.Concat(packed.NF4Table[:], packed.NF4ScaleTable[:]))
+	if err == nil {
+		g.table = owner.At.Readable()
+	}
+	return owner, err
 }
 
 // boxesOf describes an operand in boxes of 64 elements along its second axis, or its first, and of
@@ -125,7 +160,7 @@ func boxesOf(v view, second bool, boxRows int) driver.TensorMap {
 
 // blocksOfPanel chooses how many blocks share the depth of a panel, so that the multiprocessors
 // are busy for the fewest steps. What a block does besides takes about two.
-func blocksOfPanel(panels, steps, multiprocessors int) int {
+func (v matmulRows) blocksOfPanel(panels, steps, multiprocessors int) int {
 	const (
 		most   = 8 // of a cluster
 		beside = 2
@@ -133,6 +168,14 @@ func blocksOfPanel(panels, steps, multiprocessors int) int {
 	best, least := 1, math.MaxInt
 	for blocks := 1; blocks <= min(most, steps); blocks++ {
 		turns := tilesOf(int32(panels*blocks), multiprocessors)
+		if v.isPacked() {
+			// A multiprocessor has two blocks, but clusters leave some of these places empty.
+			together := 2 * multiprocessors / blocks
+			if blocks > 2 {
+				together = max(1, together*4/5)
+			}
+			turns = tilesOf(int32(panels), together)
+		}
 		if takes := turns * (tilesOf(int32(steps), blocks) + beside); takes < least {
 			best, least = blocks, takes
 		}
@@ -147,14 +190,14 @@ func (v view) span() driver.Span {
 }
 
 // TakesRowsProduct reports whether the problem is one of few rows of 16 bits, whose weights lie
-// alike and can be moved 16 bytes at a time, or of one row by packed weights.
+// alike and can be moved 16 bytes at a time, or are packed.
 func (d *Device) TakesRowsProduct(p *kernels.RowsProduct) bool {
 	_, ok := d.rowsKernel(p)
-	return ok || d.takesPackedRow(p)
+	return ok
 }
 
 func (d *Device) rowsKernel(p *kernels.RowsProduct) (v matmulRows, ok bool) {
-	if !d.hasMaps() || p.Validate() != nil || p.Weights[0].DType.IsPacked() || p.X.DType != kernels.BF16 && p.X.DType != kernels.F16 || len(p.Weights) > mostWeights ||
+	if !d.hasMaps() || p.Validate() != nil || p.X.DType != kernels.BF16 && p.X.DType != kernels.F16 || len(p.Weights) > mostWeights ||
 		p.X.Shape[0] > mostRows || p.X.Shape[0]*p.X.Shape[1]*p.Columns() == 0 {
 		return v, false
 	}
@@ -165,6 +208,13 @@ func (d *Device) rowsKernel(p *kernels.RowsProduct) (v matmulRows, ok bool) {
 		along, across = 1, 0
 	}
 	ok = movable(x, 1, 0) && (p.Norm == nil || isAligned(p.Norm.Gamma))
+	if first.DType.IsPacked() {
+		v.packing = first.DType
+		for _, w := range p.Weights {
+			ok = ok && w.Strides[0] == 1 && isAligned(w) && packedRowsOf(w).copied()
+		}
+		return v, ok
+	}
 	for _, w := range p.Weights {
 		ok = ok && movable(w, along, across)
 	}
@@ -187,9 +237,6 @@ func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) er
 		return d.callError(name, err)
 	}
 	v, ok := d.rowsKernel(p)
-	if isPacked := d.takesPackedRow(p); isPacked {
-		v, ok = matmulRows{element: elementOf(p.X.DType), gated: p.Gated}, true
-	}
 	if !ok {
 		return kernels.Unsupported{Device: d.Name(), What: "this " + name}
 	}
@@ -226,9 +273,6 @@ func (d *Device) RowsProductForward(p *kernels.RowsProduct, c kernels.Tensor) er
 	alone := func() error {
 		defer runtime.KeepAlive(p)
 		defer runtime.KeepAlive(c)
-		if call.packed != nil {
-			return d.packedRow(p, c)
-		}
 		return d.launchRows(call)
 	}
 	if !call.mayLink() {

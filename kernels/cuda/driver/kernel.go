@@ -39,7 +39,7 @@ static CUresult encode(CUcontext context, const TensorMap* m, unsigned char* to)
 
 // launch passes the encoded maps by value, then the struct at arguments by value.
 static CUresult launch(CUcontext context, CUfunction f, uint32_t x, uint32_t y, uint32_t z, uint32_t threads,
-                       uint32_t sharedBytes, int dependent, int together, CUstream stream, const unsigned char* maps, int count, void* arguments) {
+                       uint32_t sharedBytes, int dependent, int together, int cluster, CUstream stream, const unsigned char* maps, int count, void* arguments) {
   _Alignas(128) CUtensorMap aligned[MaxMaps];
   void* pointers[MaxMaps + 1];
   const CUresult result = cuCtxSetCurrent(context);
@@ -47,17 +47,24 @@ static CUresult launch(CUcontext context, CUfunction f, uint32_t x, uint32_t y, 
   if (count) memcpy(aligned, maps, count * sizeof(CUtensorMap));
   for (int i = 0; i < count; i++) pointers[i] = &aligned[i];
   pointers[count] = arguments;
-  if (!dependent && !together) return cuLaunchKernel(f, x, y, z, threads, 1, 1, sharedBytes, stream, pointers, 0);
-  CUlaunchAttribute attribute;
-  memset(&attribute, 0, sizeof attribute);
+  if (!dependent && !together && !cluster) return cuLaunchKernel(f, x, y, z, threads, 1, 1, sharedBytes, stream, pointers, 0);
+  CUlaunchAttribute attributes[2];
+  memset(attributes, 0, sizeof attributes);
+  int used = 0;
   if (together) {
-    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    attribute.value.cooperative = 1;
-  } else {
-    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    attribute.value.programmaticStreamSerializationAllowed = 1;
+    attributes[used].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attributes[used++].value.cooperative = 1;
+  } else if (dependent) {
+    attributes[used].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attributes[used++].value.programmaticStreamSerializationAllowed = 1;
   }
-  const CUlaunchConfig config = {x, y, z, threads, 1, 1, sharedBytes, stream, &attribute, 1};
+  if (cluster) {
+    attributes[used].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attributes[used].value.clusterDim.x = cluster;
+    attributes[used].value.clusterDim.y = attributes[used].value.clusterDim.z = 1;
+    used++;
+  }
+  const CUlaunchConfig config = {x, y, z, threads, 1, 1, sharedBytes, stream, attributes, used};
   return cuLaunchKernelEx(&config, f, pointers, 0);
 }
 
@@ -182,7 +189,7 @@ func launchKernel(context cu.CUContext, f cu.Function, stream cu.Stream, l *Laun
 		together = 1
 	}
 	result := C.launch(rawContext(context), rawFunction(f), C.uint32_t(l.Grid[0]), C.uint32_t(l.Grid[1]), C.uint32_t(l.Grid[2]),
-		C.uint32_t(l.Threads), C.uint32_t(l.SharedBytes), dependent, together, rawStream(stream), firstOf(maps), C.int(len(maps)), arguments)
+		C.uint32_t(l.Threads), C.uint32_t(l.SharedBytes), dependent, together, C.int(l.Cluster), rawStream(stream), firstOf(maps), C.int(len(maps)), arguments)
 	if result != 0 {
 		return fmt.Errorf("cuLaunchKernel of %v: %w", l, driverError(result))
 	}

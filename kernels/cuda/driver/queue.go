@@ -63,6 +63,8 @@ type Launch struct {
 	Early *Early
 	// Together is set for a kernel whose blocks wait for each other: all run at once.
 	Together bool
+	// Cluster is how many blocks have a cluster, 0 for as many as the kernel was compiled for.
+	Cluster int
 
 	// Step says where a kernel's struct has the step of dropout, nil if it has none.
 	Step *StepField
