@@ -16,10 +16,11 @@ struct BackwardTile {
 // through it side by side, so that parts may be larger; but tiles of a head that are begun at once
 // stand in line, unless a window keeps the line short. So the last tiles of a part, which are
 // short, and the first ones of the next are drawn in turn. How large parts then are best was
-// measured.
+// measured. Otherwise a part has a tile for each block: smaller ones would be under way at once all
+// the same, and end with long tiles. Where parts are hardly larger than that, the last two are one.
 template <class Shape> struct BackwardQueue {
   const AttentionArguments& a;
-  int tiles, heads, parts;
+  int tiles, heads, parts, even;  // even: the parts, if the last two were not one
   int mixed;  // tiles on either side of two parts' border that are drawn in turn
   // neighbours are sequences of one head, which add to one gradient of the bias
   bool sequencesFirst;
@@ -31,8 +32,10 @@ template <class Shape> struct BackwardQueue {
     const int64_t megabytes = (a.longestQ > 2048 ? 56 : 28) * (Shape::D > 64 ? 1 : 2);
     const int64_t cache = (lines ? megabytes : a.deterministic && a.causal ? 112 : 28) << 20;
     const int64_t bytes = (int64_t)a.longestQ * (a.heads / a.keyHeads) * (Shape::D * 6 + Shape::DV * 2);
-    const int together = (int)max((int64_t)1, min((int64_t)heads, cache / (bytes + 1)));
-    parts = max(1, (heads + together - 1) / together);
+    const int least = a.deterministic ? 1 : min(heads, ((int)gridDim.x + tiles - 1) / tiles);
+    const int together = (int)max((int64_t)least, min((int64_t)heads, cache / (bytes + 1)));
+    parts = even = max(1, (heads + together - 1) / together);
+    if (!a.deterministic && parts > 1 && together * tiles < 2 * (int)gridDim.x) parts--;
     mixed = lines ? min((int)gridDim.x, heads / parts * tiles / 2) : 0;
   }
   DEVICE int draw() const { return atomicAdd(a.counters, 1) + gridDim.x; }
@@ -45,9 +48,9 @@ template <class Shape> struct BackwardQueue {
     return {head / a.keyHeads, head % a.keyHeads, rest / width};
   }
   // The first head of a part, and the part of the tile of this index. Parts differ by at most one
-  // head in size.
-  DEVICE int first(int part) const { return (int)((int64_t)part * heads / parts); }
-  DEVICE int partOf(int index) const { return (int)(((int64_t)(index / tiles + 1) * parts - 1) / heads); }
+  // head in size, but for the last.
+  DEVICE int first(int part) const { return part == parts ? heads : (int)((int64_t)part * heads / even); }
+  DEVICE int partOf(int index) const { return min(parts - 1, (int)(((int64_t)(index / tiles + 1) * even - 1) / heads)); }
   // mix exchanges indices around the borders of parts.
   DEVICE int mix(int index) const {
     const int border = first(partOf(min(index + mixed, tiles * heads - 1))) * tiles, behind = index - border + mixed;
