@@ -63,6 +63,12 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
   using Operands = Weights<E, COLUMNS>;
   using Sums = float[1][WIDTH / 8][4];
   using Block = float[1][COLUMNS][4];
+  // Two are blocks that a product with a pair of tiles makes.
+  struct Two {
+    float c[2][COLUMNS][4];
+    DEVICE Block& first() { return *(Block*)c[0]; }
+    DEVICE Block& second() { return *(Block*)c[1]; }
+  };
 
   const SecondArguments& g;
   const AttentionArguments& a;
@@ -90,7 +96,7 @@ template <class E, int D, int WARPS, int OTHER, int STAGES, bool BY_KEYS, class 
 
   DEVICE int64_t statistic(int head) const { return ((int64_t)s.batch * a.heads + head) * a.sq + s.q0; }
 
-  template <class T> DEVICE void loadQueries(T q, T u, T dO, int head, int row) const {
+  template <class T, class U> DEVICE void loadQueries(T q, T u, U dO, int head, int row) const {
     q.template load<LOADING>(matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), row);
     u.template load<LOADING>(matrixOrZeros<E>(g, g.uq, s.batch, head, s.q0, s.sq, a.d), row);
     dO.template load<LOADING>(matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), row);
@@ -341,6 +347,7 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
   using typename Base::Pairs;
   using typename Base::Row;
   using typename Base::Sums;
+  using typename Base::Two;
   static constexpr int ROWS = Base::OWN;
   // Whether rows and ddO are summed together.
   static constexpr bool TOGETHER = Base::BOTH && !E::SCALED;
@@ -359,8 +366,8 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
 
   DEVICE SecondQueries(const SecondArguments& g, int sequence, int head, int tile)
       : Base(g, sequence), head(head), keyHead(head / (g.a.heads / g.a.keyHeads)), row(tile * ROWS), q{Base::start()}, u{q.base + Own::BYTES},
-        dO{u.base + Own::BYTES}, passing{dO.base + Own::BYTES}, k{passing.base}, uk{k.base + Other::BYTES}, v{uk.base + Other::BYTES},
-        uv{v.base + Other::BYTES} {
+        dO{u.base + Own::BYTES}, passing{dO.base + Own::BYTES}, k{passing.base}, uk{k.base + Other::NEXT}, v{k.base + 2 * Other::BYTES},
+        uv{v.base + Other::NEXT} {
     static_assert(E::SCALED || STAGES * 4 * KEYS >= ROWS, "results pass through the tiles of keys");
   }
 
@@ -408,7 +415,8 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
         begin, [&](int n, int stage) { compute(this->pairs(head, row, (tiles.first + n) * KEYS), stage); }, finish);
   }
 
-  // startScores starts the products of x and t, startOutputs that of dP and startSecond that of y.
+  // startScores starts the products of S and T, startOutputs that of dP, startSecond that of Y
+  // and startBoth these two.
   DEVICE void startScores(Block& x, Block& t, int stage) const {
     Multiply::start(x, q, at(k, stage));
     Multiply::start(t, u, at(k, stage));
@@ -419,6 +427,12 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
     Multiply::start(dP, dO, at(v, stage));
     Multiply::commit();
   }
+#ifdef WARPGROUPS
+  DEVICE void startBoth(Two& of, int stage) const {
+    Multiply::startTwo(of.c, dO, at(v, stage));
+    Multiply::commit();
+  }
+#endif
   DEVICE void startSecond(Block& y, int stage) const {
     Multiply::start(y, dO, at(uv, stage));
     Multiply::commit();
@@ -643,20 +657,30 @@ template <class E, int D, int WARPS, int KEYS, int STAGES, class Score> struct S
     clear(sums);
     Block x, t;
     const auto compute = [&](Pairs pairs, int stage) {
+#ifdef WARPGROUPS
+      Two outputs;
+      Block &dP = outputs.first(), &y = outputs.second(), r, capped;
+#else
       Block dP, y, r, capped;
+#endif
       const RowsOfLane rows{mine};
       Multiply::template wait<0>(x);
       Multiply::template wait<0>(t);
+#ifdef WARPGROUPS
+      startBoth(outputs, stage);
+#else
       startOutputs(dP, stage);
       if constexpr (Base::EARLY) startSecond(y, stage);
+#endif
       this->weigh(pairs, rows, x, r, capped, t);
-      Multiply::template wait<Base::EARLY ? 1 : 0>(dP);
+      Multiply::template wait<0>(dP);
+      if constexpr (Base::EARLY) Multiply::template wait<0>(y);
       this->toGradients(pairs, rows, x, r, dP, capped, t);
       Operands W(dP);
       if constexpr (!Base::EARLY) startSecond(y, stage);
       Multiply::add(sums, W, at(uk, stage), column);
       Multiply::commit();
-      Multiply::template wait<1>(y);
+      if constexpr (!Base::EARLY) Multiply::template wait<1>(y);
       this->toSecond(pairs, rows, [&](int j, int e) { return x[0][j][e]; }, r, y, capped, t);
       if constexpr (Score::CHANGES)
         if (column == 0) OptionScore::addGradients(a, WarpTile<E, 1, COLUMNS>(t, pairs.own, pairs.other, s, head));
@@ -700,11 +724,13 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
   using typename Base::Pairs;
   using typename Base::Row;
   using typename Base::Sums;
+  using Single = typename Multiply::Single;
   static constexpr int KEYS = Base::OWN;
 
   const int keyHead, key;  // key: the tile's first
   const Own k, uk, v, uv, passing;
-  const Other q, u, dO;
+  const Other q, u;
+  const Single dO;
   const uint32_t rows;  // of the tiles of queries
 
   // RowsOfTile are read where they are needed: all of them are too many to keep.
@@ -718,7 +744,7 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
 
   DEVICE SecondKeys(const SecondArguments& g, int sequence, int keyHead, int tile)
       : Base(g, sequence), keyHead(keyHead), key(tile * KEYS), k{Base::start()}, uk{k.base + Own::BYTES}, v{uk.base + Own::BYTES},
-        uv{v.base + Own::BYTES}, passing{uv.base + Own::BYTES}, q{passing.base}, u{q.base + Other::BYTES}, dO{u.base + Other::BYTES},
+        uv{v.base + Own::BYTES}, passing{uv.base + Own::BYTES}, q{passing.base}, u{q.base + Other::NEXT}, dO{q.base + 2 * Other::BYTES},
         rows(q.base + STAGES * 3 * Other::BYTES) {
     static_assert(E::SCALED || STAGES * 3 * ROWS >= KEYS, "results pass through the tiles of queries");
   }
@@ -747,7 +773,7 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
   }
 
   // at is a tile of queries in a stage.
-  static DEVICE Other at(Other first, int stage) { return {first.base + stage * 3 * Other::BYTES}; }
+  template <class T> static DEVICE T at(T first, int stage) { return {first.base + stage * 3 * Other::BYTES}; }
 
   DEVICE Own results() const { return {passing.base + this->flow.held() * 3 * Other::BYTES}; }
 
@@ -787,7 +813,8 @@ template <class E, int D, int WARPS, int ROWS, int STAGES, class Score> struct S
         (tiles.end - tiles.first) * (a.heads / a.keyHeads), [&](int step, int stage) { fetch(tiles, step, stage); },
         [&](int stage) { this->settle(at(q, stage), at(u, stage), at(dO, stage)); }, begin,
         [&](int step, int stage) {
-          const Other q = at(this->q, stage), u = at(this->u, stage), dO = at(this->dO, stage);
+          const Other q = at(this->q, stage), u = at(this->u, stage);
+          const Single dO = at(this->dO, stage);
           Pairs pairs = this->pairs(headOf(tiles, step), key, tileOf(tiles, step) * ROWS);
           Block dP, y, r, capped, X;
           const RowsOfTile rows{this->rows + stage * ROWS * (int)sizeof(Row)};

@@ -8,7 +8,7 @@ constexpr int LOADERS = 0;  // all warps bring tiles and compute
 
 // Operand is a tile of ROWS rows in shared memory.
 template <class E, int D, int ROWS> struct Operand : Tile<E, D> {
-  static constexpr int BYTES = ROWS * Tile<E, D>::STRIDE;
+  static constexpr int BYTES = ROWS * Tile<E, D>::STRIDE, NEXT = BYTES;  // NEXT: to the other tile of a pair
   DEVICE Operand(uint32_t base) : Tile<E, D>{base} {}
 
   // load starts to bring the tile; settle makes an operand of what is there.
@@ -46,6 +46,7 @@ template <class E, int D, int OWN, int OTHER> struct Products {
   static constexpr int COLUMNS = OTHER / 8;
   using Own = Operand<E, D, OWN>;
   using Other = Operand<E, D, OTHER>;
+  using Single = Other;
   using Block = float[1][COLUMNS][4];
 
   // start starts A·Bᵀ, startMore adds to it.

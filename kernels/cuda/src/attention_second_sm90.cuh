@@ -18,7 +18,7 @@ template <int STAGES> struct Pipe {
   DEVICE void init(int announce, int release) const {
     for (int i = 0; i < STAGES; i++) barrierInit(full(i), announce), barrierInit(empty(i), release);
   }
-  DEVICE int stage(int before = 0) const { return (n - 1 - before) % STAGES; }
+  DEVICE int stage() const { return (n - 1) % STAGES; }
 
   // await waits for the next tile, awaitEmpty for room for it.
   DEVICE void await() {
@@ -29,10 +29,10 @@ template <int STAGES> struct Pipe {
     barrierWait(empty(n % STAGES), n / STAGES & 1 ^ 1);
     n++;
   }
-  // release says that the warp is done with the tile, or one before.
-  DEVICE void release(int before = 0) const {
+  // release says that the warp is done with the tile.
+  DEVICE void release() const {
     __syncwarp();
-    if (lane() == 0) barrierArrive(empty(stage(before)));
+    if (lane() == 0) barrierArrive(empty(stage()));
   }
   // announce says so of what a warp has written.
   DEVICE void announce() const {
@@ -66,6 +66,15 @@ template <> struct Wgmma<32> {
           "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
         : "l"(a), "l"(b), "r"(accumulate), "n"(TransposeA), "n"(TransposeB));
   }
+  template <int TransposeB> static DEVICE void rs(float (&d)[16], const uint32_t* a, uint64_t b, int accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16." WGMMA_TYPES
+        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, 1, 1, %22;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(TransposeB));
+  }
 };
 template <> struct Wgmma<48> {
   template <int TransposeA, int TransposeB> static DEVICE void ss(float (&d)[24], uint64_t a, uint64_t b, int accumulate) {
@@ -81,10 +90,11 @@ template <> struct Wgmma<48> {
 };
 
 // Operand is a tile of ROWS rows in shared memory, at a multiple of 1,024 bytes, in chunks of 64
-// columns.
-template <class E, int D, int ROWS> struct Operand {
+// columns. Behind each chunk of a PAIRED one lies that of another tile, which a product may take as
+// more rows.
+template <class E, int D, int ROWS, bool PAIRED = false> struct Operand {
   static_assert(D % 64 == 0);
-  static constexpr int CHUNK = ROWS * 128, BYTES = D / 64 * CHUNK;
+  static constexpr int NEXT = ROWS * 128, CHUNK = (PAIRED ? 2 : 1) * NEXT, BYTES = D / 64 * NEXT;
   using Chunk = Tile<E, 64, E::BYTES, true>;
   uint32_t base;
   DEVICE Operand(uint32_t base) : base(base) {}
@@ -135,25 +145,51 @@ template <class E, int D, int OWN, int OTHER> struct Products {
   static constexpr uint32_t ALIGNMENT = 1024, BARRIERS = 128;  // bytes for barriers, before tiles
   static constexpr int COLUMNS = OTHER / 8;
   using Own = Operand<E, D, OWN>;
-  using Other = Operand<E, D, OTHER>;
+  using Other = Operand<E, D, OTHER, true>;
+  using Single = Operand<E, D, OTHER>;
   using Block = float[1][COLUMNS][4];
 
-  template <bool FRESH> static DEVICE void multiply(Block& c, Own a, Other b) {
+  template <int COLUMNS, bool FRESH, class B> static DEVICE void multiply(float (&c)[COLUMNS / 2], Own a, B b) {
     const auto rows = a.described(OWN == 64 ? 0 : (warpgroupIndex() - LOADERS / 4) * 64 * 128);
     const auto columns = b.described();
     productFence();
 #pragma unroll
     for (int k = 0; k < D / 16; k++)
-      Wgmma<OTHER>::template ss<0, 0>(*(float(*)[OTHER / 2])c, rows(k / 4 * Own::CHUNK + k % 4 * 32),
-                                      columns(k / 4 * Other::CHUNK + k % 4 * 32), !FRESH || k > 0);
+      Wgmma<COLUMNS>::template ss<0, 0>(c, rows(k / 4 * Own::CHUNK + k % 4 * 32), columns(k / 4 * B::CHUNK + k % 4 * 32), !FRESH || k > 0);
   }
-  static DEVICE void start(Block& c, Own a, Other b) {
+  // start starts A·Bᵀ, startMore adds to it. startTwo starts those of both tiles of a pair.
+  template <class B> static DEVICE void start(Block& c, Own a, B b) {
     forget(*(float(*)[OTHER / 2])c);
-    multiply<true>(c, a, b);
+    multiply<OTHER, true>(*(float(*)[OTHER / 2])c, a, b);
   }
-  static DEVICE void startMore(Block& c, Own a, Other b) { multiply<false>(c, a, b); }
-  template <int N> static DEVICE void add(float (&c)[1][N][4], Weights<E, COLUMNS>& a, Other b, int column) {
-    const auto rows = b.described(column / 64 * Other::CHUNK, Other::CHUNK);
+  template <class B> static DEVICE void startMore(Block& c, Own a, B b) { multiply<OTHER, false>(*(float(*)[OTHER / 2])c, a, b); }
+  static DEVICE void startTwo(float (&c)[2][COLUMNS][4], Own a, Other b) {
+    forget(*(float(*)[OTHER])c);
+    multiply<2 * OTHER, true>(*(float(*)[OTHER])c, a, b);
+  }
+  // Kept is the warp's rows of an operand A in registers; multiplyKept is start or startMore with it.
+  struct Kept {
+    uint32_t x[D / 4];
+    DEVICE void load(Own a, int row) {
+#pragma unroll
+      for (int k = 0; k < D / 16; k++) {
+        Fragment<E, 4> f;
+        rowsOperand<E>(f, a.chunk(k / 4), row, k % 4 * 16);
+#pragma unroll
+        for (int n = 0; n < 4; n++) x[4 * k + n] = f.x[0][n];
+      }
+    }
+  };
+  template <bool FRESH, class B> static DEVICE void multiplyKept(Block& c, const Kept& a, B b) {
+    if (FRESH) forget(*(float(*)[OTHER / 2])c);
+    const auto columns = b.described();
+    productFence();
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+      Wgmma<OTHER>::template rs<0>(*(float(*)[OTHER / 2])c, a.x + 4 * k, columns(k / 4 * B::CHUNK + k % 4 * 32), !FRESH || k > 0);
+  }
+  template <int N, class B> static DEVICE void add(float (&c)[1][N][4], Weights<E, COLUMNS>& a, B b, int column) {
+    const auto rows = b.described(column / 64 * B::CHUNK, B::CHUNK);
     productFence();
 #pragma unroll
     for (int k = 0; k < OTHER / 16; k++) Wgmma<8 * N>::template rs<1>(*(float(*)[4 * N])c, a.x + 4 * k, rows(k * 2048), 1);
@@ -214,11 +250,11 @@ template <int STAGES, int WARPS> struct Flow {
 #pragma unroll 1
     for (int step = 0;;) {
       compute(step, tiles.stage());
+      finish();  // products queued behind others would keep the other warpgroup's waiting
       if (++step == steps) break;
+      tiles.release();
       next();
-      tiles.release(1);
     }
-    finish();
     groupSync(1, 32 * WARPS);  // every warp is done with the last tiles
   }
 

@@ -27,9 +27,11 @@ struct WideFlow {
   Pipe<2> first;   // of which scores are made
   Pipe<1> second;  // of which dP and Y are made
   Pipe<1> given;
-  uint32_t turn;  // the loaders' to start the second pass
+  Pipe<2> later;  // second, in a second pass
+  uint32_t turn;  // the loaders' to start that
   DEVICE explicit WideFlow(uint32_t base)
-      : own(base), first(base + own.BYTES), second(first.base + first.BYTES), given(second.base + second.BYTES), turn(given.base + given.BYTES) {}
+      : own(base), first(base + own.BYTES), second(first.base + first.BYTES), given(second.base + second.BYTES), later(given.base + given.BYTES),
+        turn(later.base + later.BYTES) {}
 
   // start is false in warps that load.
   DEVICE bool start() {
@@ -38,7 +40,8 @@ struct WideFlow {
       first.init(32 * LOADERS, WARPS);
       second.init(32 * LOADERS, WARPS);
       given.init(WARPS / 2, WARPS / 2);
-      barrierInit(turn, WARPS / 2);
+      later.init(32 * LOADERS, WARPS / 2);
+      barrierInit(turn, WARPS);
       barrierInitDone();
     }
     __syncthreads();
@@ -82,6 +85,7 @@ template <class E, int D, int KEYS, class Score> struct WideQueries : SecondQuer
   using typename Base::Own;
   using typename Base::Pairs;
   using typename Base::RowsOfLane;
+  using typename Base::Two;
   using Sums = float[1][D / 8][4];
   static constexpr int VECTORS = 2 * COLUMNS;
 
@@ -98,9 +102,11 @@ template <class E, int D, int KEYS, class Score> struct WideQueries : SecondQuer
   }
 
   DEVICE Other k(int stage) const { return {pairs1 + stage * 2 * Other::BYTES}; }
-  DEVICE Other uk(int stage) const { return {pairs1 + (stage * 2 + 1) * Other::BYTES}; }
+  DEVICE Other uk(int stage) const { return {k(stage).base + Other::NEXT}; }
   DEVICE Other v() const { return {pairs2}; }
-  DEVICE Other uv() const { return {pairs2 + Other::BYTES}; }
+  DEVICE Other uv() const { return {v().base + Other::NEXT}; }
+  // In the second pass the first warpgroup has Q and UQ in registers, and V has their place too.
+  DEVICE Other v(int stage) const { return {stage ? q.base : pairs2}; }
   DEVICE int count() const { return tiles.end - tiles.first; }
   DEVICE Pairs pairsOf(int step) const { return Base::pairs(head, row, (tiles.first + step) * KEYS); }
 
@@ -125,18 +131,24 @@ template <class E, int D, int KEYS, class Score> struct WideQueries : SecondQuer
 #pragma unroll 1
     for (int pass = 0; pass < 2; pass++) {
       if (pass == 1) barrierWait(flow.turn, 0);
+      // Room for keys comes first in the first pass, for values in the second one.
 #pragma unroll 1
-      for (int step = 0; step < count(); step++) {
-        const int key = (tiles.first + step) * KEYS;
-        flow.first.awaitEmpty();
-        const int stage = flow.first.stage();
-        k(stage).template load<LOADERS>(matrixOf<E>(a.k, batch, keyHead, s.k0, s.sk, a.d), key);
-        uk(stage).template load<LOADERS>(matrixOrZeros<E>(g, g.uk, batch, keyHead, s.k0, s.sk, a.d), key);
-        announceCopies(flow.first.full(stage), aligned);
-        flow.second.awaitEmpty();
-        v().template load<LOADERS>(matrixOf<E>(a.v, batch, keyHead, s.k0, s.sk, a.dv), key);
-        uv().template load<LOADERS>(matrixOrZeros<E>(g, g.uv, batch, keyHead, s.k0, s.sk, a.dv), key);
-        announceCopies(flow.second.full(0), aligned);
+      for (int n = 0; n < 2 * count(); n++) {
+        const int key = (tiles.first + n / 2) * KEYS;
+        if (n % 2 == pass) {
+          flow.first.awaitEmpty();
+          const int stage = flow.first.stage();
+          k(stage).template load<LOADERS>(matrixOf<E>(a.k, batch, keyHead, s.k0, s.sk, a.d), key);
+          uk(stage).template load<LOADERS>(matrixOrZeros<E>(g, g.uk, batch, keyHead, s.k0, s.sk, a.d), key);
+          announceCopies(flow.first.full(stage), aligned);
+        } else {
+          if (pass == 0) flow.second.awaitEmpty();
+          else flow.later.awaitEmpty();
+          const Other values = pass == 0 ? v() : v(flow.later.stage());
+          values.template load<LOADERS>(matrixOf<E>(a.v, batch, keyHead, s.k0, s.sk, a.dv), key);
+          Other{values.base + Other::NEXT}.template load<LOADERS>(matrixOrZeros<E>(g, g.uv, batch, keyHead, s.k0, s.sk, a.dv), key);
+          announceCopies(pass == 0 ? flow.second.full(0) : flow.later.full(flow.later.stage()), aligned);
+        }
       }
     }
     copyWait<0>();
@@ -277,18 +289,26 @@ template <class E, int D, int KEYS, class Score> struct WideQueries : SecondQuer
 
   // makeWeights is the second pass of the first warpgroup: P and r − R.
   DEVICE void makeWeights() {
+    typename Multiply::Kept ofQ, ofU;
+    ofQ.load(q, 16 * Base::worker());
+    ofU.load(u, 16 * Base::worker());
+    __syncwarp();
+    if (lane() == 0) barrierArrive(flow.turn);
 #pragma unroll 1
     for (int step = 0; step < count(); step++) {
       Block x, t, r, none;
       flow.await(flow.first);
-      startScores(x, t, flow.first.stage());
+      const int stage = flow.first.stage();
+      Multiply::template multiplyKept<true>(x, ofQ, k(stage));
+      Multiply::template multiplyKept<true>(t, ofU, k(stage));
+      Multiply::template multiplyKept<false>(t, ofQ, uk(stage));
+      Multiply::commit();
       Multiply::template wait<0>(x);
       Multiply::template wait<0>(t);
       flow.first.release();
       Pairs of = pairsOf(step);
       this->weigh(of, RowsOfLane{mine}, x, r, none, t);
       flow.given.awaitEmpty();
-      flow.second.n++, flow.second.release();  // which it does not need; the other is done with the one before
       givePairs(pairs, x, r);
       flow.given.announce();
     }
@@ -298,24 +318,22 @@ template <class E, int D, int KEYS, class Score> struct WideQueries : SecondQuer
   DEVICE void sumQueries() {
     Sums sums;
     clear(sums);
-    Block dP, y;
-    const auto begin = [&](int step) {
-      flow.await(flow.second);
-      Multiply::start(dP, dO, v());
-      Multiply::start(y, dO, uv());
+    Two outputs;
+    Block &dP = outputs.first(), &y = outputs.second();
+    const auto begin = [&] {
+      flow.await(flow.later);
+      Multiply::startTwo(outputs.c, dO, v(flow.later.stage()));
       Multiply::commit();
-      Multiply::template wait<1>(sums);
-      if (step > 0) flow.first.release();
     };
     if (count() > 0) {
-      begin(0);
+      begin();
 #pragma unroll 1
       for (int step = 0;;) {
         Block p, r, none, t;
         const RowsOfLane rows{mine};
         Multiply::template wait<0>(dP);
         Multiply::template wait<0>(y);
-        flow.second.release();
+        flow.later.release();
         flow.given.await();
         takePairs(pairs, p, r);
         flow.given.release();
@@ -328,10 +346,11 @@ template <class E, int D, int KEYS, class Score> struct WideQueries : SecondQuer
         Multiply::add(sums, W, uk(flow.first.stage()), 0);
         Multiply::add(sums, M, k(flow.first.stage()), 0);
         Multiply::commit();
+        Multiply::template wait<0>(sums);
+        flow.first.release();  // at once: loaders need long for the next
         if (++step == count()) break;
-        begin(step);
+        begin();
       }
-      Multiply::template wait<0>(sums);
     }
     this->finish(sums, a.scale, Own{pairs2}, matrixOf<E>(a.dQ, s.batch, head, s.q0, s.sq, a.d), row, 0);
   }
@@ -366,6 +385,7 @@ template <class E, int D, int ROWS, class Score> struct WideKeys : SecondKeys<E,
   using typename Base::Pairs;
   using typename Base::Row;
   using typename Base::RowsOfTile;
+  using typename Base::Single;
   using Sums = float[1][D / 8][4];
 
   WideFlow flow;
@@ -381,8 +401,8 @@ template <class E, int D, int ROWS, class Score> struct WideKeys : SecondKeys<E,
   }
 
   DEVICE Other q(int stage) const { return {first + stage * 2 * Other::BYTES}; }
-  DEVICE Other u(int stage) const { return {first + (stage * 2 + 1) * Other::BYTES}; }
-  DEVICE Other dO() const { return {second}; }
+  DEVICE Other u(int stage) const { return {q(stage).base + Other::NEXT}; }
+  DEVICE Single dO() const { return {second}; }
   DEVICE int count() const { return (tiles.end - tiles.first) * (a.heads / a.keyHeads); }
   DEVICE RowsOfTile rowsOf(int stage) const { return {rows + stage * ROWS * (int)sizeof(Row)}; }
   DEVICE Pairs pairsOf(int step) const { return Base::pairs(this->headOf(tiles, step), key, this->tileOf(tiles, step) * ROWS); }
@@ -419,18 +439,16 @@ template <class E, int D, int ROWS, class Score> struct WideKeys : SecondKeys<E,
     Sums ofV;
     clear(ofV);
     Block x, t;
-    const auto begin = [&](int step) {
+    const auto begin = [&] {
       flow.await(flow.first);
       const int stage = flow.first.stage();
       Multiply::start(x, k, q(stage));
       Multiply::start(t, uk, q(stage));
       Multiply::startMore(t, k, u(stage));
       Multiply::commit();
-      Multiply::template wait<1>(ofV);
-      if (step > 0) flow.second.release();
     };
     if (count() > 0) {
-      begin(0);
+      begin();
 #pragma unroll 1
       for (int step = 0;;) {
         Block r, none;
@@ -448,10 +466,11 @@ template <class E, int D, int ROWS, class Score> struct WideKeys : SecondKeys<E,
         flow.await(flow.second);
         Multiply::add(ofV, turned, dO(), 0);
         Multiply::commit();
+        Multiply::template wait<0>(ofV);
+        flow.second.release();
         if (++step == count()) break;
-        begin(step);
+        begin();
       }
-      Multiply::template wait<0>(ofV);
     }
     flow.together();  // nobody needs tiles
     this->finish(ofV, 1, Own{first}, matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv), key, 0);
@@ -462,16 +481,14 @@ template <class E, int D, int ROWS, class Score> struct WideKeys : SecondKeys<E,
     Sums ofK;
     clear(ofK);
     Block dP, y;
-    const auto begin = [&](int step) {
+    const auto begin = [&] {
       flow.await(flow.second);
       Multiply::start(dP, v, dO());
       Multiply::start(y, uv, dO());
       Multiply::commit();
-      Multiply::template wait<1>(ofK);
-      if (step > 0) flow.first.release();
     };
     if (count() > 0) {
-      begin(0);
+      begin();
 #pragma unroll 1
       for (int step = 0;;) {
         Block p, r, none, t;
@@ -492,10 +509,11 @@ template <class E, int D, int ROWS, class Score> struct WideKeys : SecondKeys<E,
         Multiply::add(ofK, W, u(stage), 0);
         Multiply::add(ofK, M, q(stage), 0);
         Multiply::commit();
+        Multiply::template wait<0>(ofK);
+        flow.first.release();
         if (++step == count()) break;
-        begin(step);
+        begin();
       }
-      Multiply::template wait<0>(ofK);
     }
     flow.together();
     this->finish(ofK, a.scale, Own{first + Own::BYTES}, matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d), key, 0);
