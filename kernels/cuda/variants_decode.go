@@ -20,7 +20,7 @@ type decoder struct {
 // Sizes of src/attention_decode.cu.
 const (
 	rowsOfDecoder   = 16
-	threadsOfMerger = 128
+	threadsOfMerger = 256
 	columnsOfMerger = 128
 )
 

@@ -472,8 +472,40 @@ struct RowOfRuns {
   }
 };
 
+// mergeFew is merge of at most RUNS runs, for QUADS times four neighbours of a thread at a time: all
+// that it reads is on its way at once.
+template <int QUADS, int RUNS> DEVICE void mergeFew(const AttentionArguments& a, const Head& h, const Runs& runs) {
+  const int end = h.rows * DV;
+  for (int i = 4 * threadIdx.x; i < end; i += 4 * THREADS * QUADS) {
+    float m[QUADS][RUNS], s[QUADS][RUNS];
+    float4 x[QUADS][RUNS];
+#pragma unroll
+    for (int n = 0; n < RUNS; n++) {
+      const float* of = runs[min(n, runs.count - 1)];
+#pragma unroll
+      for (int q = 0; q < QUADS; q++) {
+        const int at = min(i + 4 * THREADS * q, end - 4);
+        m[q][n] = __ldcg(of + at / DV), s[q][n] = __ldcg(of + ROWS + at / DV), x[q][n] = __ldcg((const float4*)(of + 2 * ROWS + at));
+      }
+    }
+#pragma unroll
+    for (int q = 0; q < QUADS; q++) {
+      const int at = i + 4 * THREADS * q;
+      if (at >= end) break;
+      RowOfRuns r;
+#pragma unroll
+      for (int n = 0; n < RUNS; n++) r.most = fmaxf(r.most, m[q][n]);
+#pragma unroll
+      for (int n = 0; n < RUNS; n++)
+        if (n < runs.count) r.add(m[q][n], s[q][n], x[q][n]);
+      r.write(a, h, at / DV, at % DV);
+    }
+  }
+}
+
 // merge adds the runs of a head and writes its rows and their logsumexps.
 DEVICE void merge(const AttentionArguments& a, const Head& h, const Runs& runs) {
+  if (runs.count <= 5) return mergeFew<4, 5>(a, h, runs);
   for (int i = 4 * threadIdx.x; i < h.rows * DV; i += 4 * THREADS) {
     RowOfRuns r;
     r.read(runs, i / DV, i % DV, 0, 1);
@@ -542,7 +574,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) KERNEL(const __gri
 
 #define CONCATENATED(a, b) a##b
 #define NAMED(a, b) CONCATENATED(a, b)
-constexpr int MERGERS = 4, MERGED = 128;  // warps, and columns of a block
+constexpr int MERGERS = 8, MERGED = 128;  // warps, and columns of a block
 
 // The second kernel merges where more blocks share a head than one block can add up soon. A block has
 // MERGED columns of a row, and its warps take runs in turns.
