@@ -150,7 +150,7 @@ func (b *Block) build(c BlockConfig) {
 		a.Cross, a.ContextDim, a.RoPE, a.Turn = true, c.ContextDim, nil, nil
 		a.Options = ops.AttentionOptions{
 			Scale: a.Options.Scale, Dropout: a.Options.Dropout,
-			Precision: a.Options.Precision, Deterministic: a.Options.Deterministic,
+			Precision: a.Options.Precision, Guarantees: a.Options.Guarantees,
 		}
 		b.over = b.branch("3", c, func() Layer {
 			b.cross = b.attention("cross", a, c)

@@ -20,6 +20,12 @@ type AttentionOptions struct {
 	// Bias is added to the scores, which it broadcasts to: (1|B, 1|Hq, 1|Sq, 1|Sk), of q's type or
 	// float32. Axes that it lacks are the leading ones, and 1. It is differentiable; its gradient,
 	// which is as large as it is, is computed only where something uses it.
+	//
+	// Of a bias that hides keys, such as one of -1e9, a row that sees nothing else has the mean of
+	// their values, as of any equal scores. Its gradients are too large by up to the number of its
+	// keys: a float32 logsumexp near -1e9 does not tell how many they are. Let the loss leave such
+	// rows out, or hide keys by KVLengths, KVLens, Mask or a bias of −∞: the row is then zero, and
+	// so are its gradients.
 	Bias *gorgonia.Node
 	// Score changes the scores, after all of the above: it returns what a pair's score becomes, in
 	// the language of package score. One that does not read the score leaves q·k out. Nodes of
@@ -45,8 +51,8 @@ type AttentionOptions struct {
 	// [distributed.Group]: https://pkg.go.dev/github.com/stheno-ml/stheno/train/distributed#Group
 	Ranks kernels.Ranks
 
-	Precision     kernels.Precision // the coarsest arithmetic allowed for float32; zero: the graph's, see [Mode.AllowPrecision]
-	Deterministic bool              // gradients that are bit-equal from run to run; on the CPU they always are
+	Precision kernels.Precision // the coarsest arithmetic allowed for float32; zero: the graph's, see [Mode.AllowPrecision]
+	kernels.Guarantees
 }
 
 // Lengths says how long the sequences are. Its zero value is a batch whose items all have as many

@@ -80,7 +80,7 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 	a := &attention{layout: o.Layout, rows: len(main), options: kernels.Attention{
 		Scale: o.Scale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
 		Dropout:   kernels.Dropout{P: o.Dropout.P, Seed: o.Dropout.Seed},
-		Precision: o.Precision, Deterministic: o.Deterministic,
+		Precision: o.Precision, Guarantees: o.Guarantees,
 	}}
 	if o.QLens != nil {
 		a.layout = packed

@@ -48,7 +48,7 @@ func TestRecordedLengths(t *testing.T) {
 				lengths = gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(batch), gorgonia.WithName("lengths"))
 				set = func(list ...int) error { return gorgonia.Let(lengths, vector(list...)) }
 			}
-			out := gorgonia.Must(ops.FlashAttention(k, k, k, ops.AttentionOptions{Lengths: ops.Lengths{KVLengths: lengths}, Deterministic: true}))
+			out := gorgonia.Must(ops.FlashAttention(k, k, k, ops.AttentionOptions{Lengths: ops.Lengths{KVLengths: lengths}, Guarantees: kernels.Guarantees{Deterministic: true}}))
 			dK := gorgonia.Must(one(gorgonia.Grad(gorgonia.Must(ops.Sum(out)), k)))
 			ops.Keep(out, dK)
 			machine := gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))

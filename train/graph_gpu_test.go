@@ -515,7 +515,7 @@ func TestBudgetOnTheDevice(t *testing.T) {
 		}
 		return live
 	}
-	fixed := ops.AttentionOptions{Deterministic: true}
+	fixed := ops.AttentionOptions{Guarantees: kernels.Guarantees{Deterministic: true}}
 	base := training{device: d, rows: 16, steps: 6, model: nn.GPTConfig{Vocab: 67, Context: 256, Layers: 4, Heads: 4, Dim: 256, Dropout: 0.1, Attention: fixed}}
 	llama := base
 	llama.llama = &nn.LlamaConfig{Vocab: 67, Context: 256, Layers: 4, Heads: 4, KVHeads: 2, Dim: 256, QKNorm: true, Attention: fixed}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
@@ -67,7 +68,7 @@ func cuts(total int) func(n int) []int {
 // those that are not.
 func TestPackedSequencesOnTheDevice(t *testing.T) {
 	d := gpu(t)
-	gpt := nn.GPTConfig{Vocab: 67, Context: 320, Layers: 2, Heads: 4, Dim: 64, Attention: ops.AttentionOptions{Deterministic: true}}
+	gpt := nn.GPTConfig{Vocab: 67, Context: 320, Layers: 2, Heads: 4, Dim: 64, Attention: ops.AttentionOptions{Guarantees: kernels.Guarantees{Deterministic: true}}}
 	dropping := gpt
 	dropping.Dropout = 0.2
 	llama := &nn.LlamaConfig{Vocab: gpt.Vocab, Context: gpt.Context, Layers: 2, Heads: 4, KVHeads: 2, Dim: 64, Attention: gpt.Attention}

@@ -466,6 +466,34 @@ func TestAttentionNonFinite(t *testing.T) {
 	}
 }
 
+// So it is with several of them anywhere, also in rows that no sequence has, where documents and
+// lengths hide keys, and in few rows, which have kernels of their own.
+func TestAttentionConfines(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
+	documents := MaskOf("documents", func(p score.Pair) score.Cond { return p.Key.Div(37).Equal(p.Position().Div(37)) })
+	for n := range 100 {
+		if leftOut(n) {
+			continue
+		}
+		options := [][]Option{{Causal}, {documents}, {WindowOf(40, 0)}, {documents, Causal, Dropout}, {Plain}}[n%5]
+		c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 60 + 31*(n%4), Sk: 130 - 30*(n%3), D: 24, Dv: 17, Options: options, Seed: uint64(n), Checked: Checked{Slack: 2}}
+		switch n / 25 {
+		case 1:
+			c.Batch, c.QLens, c.KVLens = 1, []int{0, 30, 31, 31, 50}, []int{0, 20, 40, 50, 60}
+		case 2:
+			c.KVLengths = []int{c.Sk, 47}
+		case 3:
+			c.Sq = 1 + n%2
+		}
+		p := New[float32](c)
+		where := p.PlantNonFinite(c.Seed, math.NaN(), math.Inf(1), math.Inf(-1))
+		if checkLevels(t, p); t.Failed() {
+			t.Fatalf("with%s", where)
+		}
+	}
+}
+
 // hard is a problem with several tiles in each direction, shared key heads, and a bias whose
 // gradient is summed over batch and heads.
 func hard(options ...Option) Case {

@@ -120,6 +120,9 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if err != nil {
 		return err
 	}
+	if err := c.confineGradients(v); err != nil {
+		return err
+	}
 	if err := c.roundTables(v, exact); err != nil {
 		return err
 	}

@@ -51,6 +51,9 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	c.ended = true
+	if err := c.confineOutputs(); err != nil {
+		return err
+	}
 	if err := c.deliver(); err != nil {
 		return err
 	}

@@ -49,6 +49,8 @@ func (d *Device) AttentionSecond(a *kernels.Attention, s kernels.AttentionSecond
 		return kernels.Unsupported{Device: d.Name(), What: "second derivatives of attention with a score or a mask of its own"}
 	case isPlaced(a):
 		return kernels.Unsupported{Device: d.Name(), What: "second derivatives of attention of a part of a larger problem"}
+	case a.Confine:
+		return kernels.Unsupported{Device: d.Name(), What: "second derivatives of attention that confines what is not finite"}
 	case a.Deterministic && s.DBias.IsSet():
 		return kernels.Unsupported{Device: d.Name(), What: "second derivatives of attention by a bias in the deterministic mode"}
 	}

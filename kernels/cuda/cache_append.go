@@ -24,13 +24,13 @@ type appendArguments struct {
 }
 
 // TakesCachedAttention reports whether the problem is one of few rows of 16 bits, which can be
-// moved 16 bytes at a time.
+// moved 16 bytes at a time, and that need not be confined.
 func (d *Device) TakesCachedAttention(c *kernels.CachedAttention) bool {
 	const (
 		mostAngles = 2048 // of all rows of an item: MOST_ANGLES in src/cache_append.cu
 		whole      = 8    // elements that are moved at once
 	)
-	if c.Validate() != nil || c.Q.DType == kernels.F32 || c.Q.DType == kernels.F64 {
+	if c.Validate() != nil || c.Q.DType == kernels.F32 || c.Q.DType == kernels.F64 || c.Confine && hides(&c.Attention) {
 		return false
 	}
 	if v, ok := d.decoder(&c.Attention, elementOf(c.Q.DType), c.Q, c.K, c.V, c.Keys, c.Values); !ok || v.isJoined() || c.RoPE == nil {

@@ -212,7 +212,7 @@ func TestRecordingDropoutStep(t *testing.T) {
 		lse, delta := alloc(t, d, kernels.F32, shape[:3]...), alloc(t, d, kernels.F32, shape[:3]...)
 		work := func(step uint32) error {
 			drop := kernels.Dropout{P: 0.25, Seed: 7, Step: step}
-			a := &kernels.Attention{Q: q, K: q, V: q, Dropout: drop, Deterministic: true}
+			a := &kernels.Attention{Q: q, K: q, V: q, Dropout: drop, Guarantees: kernels.Guarantees{Deterministic: true}}
 			return errors.Join(
 				d.Dropout(drop, q, results[0]),
 				d.AttentionForward(a, kernels.AttentionOutputs{O: results[1], LSE: lse}),

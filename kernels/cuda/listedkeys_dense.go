@@ -247,7 +247,7 @@ func (c *denseLists) each(compute func(p listedPart, a *kernels.Attention) error
 		}
 		bias := kernels.Contiguous(c.memory.At.Pointer(), c.Q.DType, batches, heads, p.rows, stride).Slice(3, 0, c.K.Shape[2])
 		a := &kernels.Attention{
-			Q: p.queries(c.Q, group), K: p.keys(c.K), V: p.keys(c.V), Bias: bias, Scale: c.Scale, Deterministic: c.Deterministic,
+			Q: p.queries(c.Q, group), K: p.keys(c.K), V: p.keys(c.V), Bias: bias, Scale: c.Scale, Guarantees: kernels.Guarantees{Deterministic: c.Deterministic},
 		}
 		if err := compute(p, a); err != nil {
 			return err

@@ -101,6 +101,9 @@ func compiledModules() ([]compiledModule, error) {
 	for _, v := range slices.Concat(listedForwardVariants(), listedBackwardVariants(false), listedBackwardVariants(true)) {
 		list = append(list, v.compiled())
 	}
+	for _, v := range confineVariants() {
+		list = append(list, v.module())
+	}
 	for _, v := range listedRowsVariants() {
 		list = append(list, v.module())
 	}

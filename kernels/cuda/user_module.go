@@ -161,7 +161,7 @@ func (d *Device) compileUser(modules []userModule) error {
 
 // what says for people what a module computes.
 func (m userModule) what() string {
-	for _, part := range []struct{ in, name string }{{"forward", "forward"}, {"backward", "backward"}, {"lists", "what the mask shows"}} {
+	for _, part := range []struct{ in, name string }{{"forward", "forward"}, {"backward", "backward"}, {"lists", "what the mask shows"}, {"confine", "what is not finite"}} {
 		if strings.Contains(m.source, part.in) {
 			return part.name
 		}

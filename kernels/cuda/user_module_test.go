@@ -51,6 +51,9 @@ func TestUserKernelsCompile(t *testing.T) {
 			if writesScore(a.Attention) {
 				modules = append(modules, a.listsModule())
 			}
+			if a.ahead && n%2 == 0 {
+				modules = append(modules, a.confineModule(confineVariants()[n/2%3]))
+			}
 			for _, m := range modules {
 				if _, err := m.compile(c); err != nil {
 					t.Errorf("%s with %v: %v", v.name, options, err)

@@ -92,7 +92,7 @@ type ownModel struct {
 func spelledOut(c nn.LanguageModelConfig) nn.LanguageModelConfig {
 	b, a := &c.Block, &c.Block.Attention
 	b.Init, b.ProjInit, b.Recompute, b.MLPDropout = nil, nil, false, 0
-	a.Options.Dropout, a.Options.Deterministic, a.Options.Precision = ops.Drop{}, false, kernels.PrecisionAuto
+	a.Options.Dropout, a.Options.Guarantees, a.Options.Precision = ops.Drop{}, kernels.Guarantees{}, kernels.PrecisionAuto
 	orFloat := func(x *float64, usual float64) {
 		if *x == 0 {
 			*x = usual

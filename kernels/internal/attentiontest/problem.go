@@ -221,6 +221,23 @@ func (p *Problem[T]) Plant(t kernels.Tensor, value float64, index ...int) {
 	}
 }
 
+// PlantNonFinite sets one or two elements, drawn among those of q, k, v and dO, to one of the given
+// values, drawn too, and says which.
+func (p *Problem[T]) PlantNonFinite(seed uint64, values ...float64) (where string) {
+	r := rand.New(rand.NewPCG(seed, 17))
+	for range 1 + r.IntN(2) {
+		in, value := r.IntN(4), values[r.IntN(len(values))]
+		t := []kernels.Tensor{p.Q, p.K, p.V, p.DO}[in]
+		at := make([]int, len(t.Shape))
+		for axis, n := range t.Shape {
+			at[axis] = r.IntN(n)
+		}
+		p.Plant(t, value, at...)
+		where += fmt.Sprintf(" %v at %s%v", value, []string{"q", "k", "v", "dO"}[in], at)
+	}
+	return where
+}
+
 // Run lets the backend compute everything: forward, delta, backward. It gives an error if one of
 // them does, if an element of an output was not written, or if anything else was.
 func (p *Problem[T]) Run(backend kernels.AttentionKernels) error {
