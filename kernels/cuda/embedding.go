@@ -98,7 +98,7 @@ func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tens
 	if err != nil {
 		return err
 	}
-	const mostPlaces, counters, warps, blocksAtOnce = 32, 4, 16, 2
+	const mostPlaces, counters, warps, blocksAtOnce = 32, 5, 16, 2
 	g.from, g.to = read(dy), written(dTable)
 	positions, vocabulary := int(g.lines.count), int(g.vocabulary)
 	frequent := positions / mostPlaces // at most

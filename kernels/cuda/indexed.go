@@ -56,19 +56,27 @@ func (d *Device) TopK(x, values, ids kernels.Tensor) error {
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	return d.indexed(kernel, g.topK(), x.DType, blocks, g, x, values, ids)
+	return d.indexed(kernel, g.topK(x.DType), x.DType, blocks, g, x, values, ids)
 }
 
 // topK is the kernel for the largest elements: one that goes through rows once, where rows have a
-// warp, and k is not too large for it.
-func (g *indexedArguments) topK() string {
+// warp, and k is not too large for it. Of 16 bits it sorts some more elements than k, so that it soon
+// finds a bound that few others are above.
+func (g *indexedArguments) topK(dtype kernels.DType) string {
 	const warp, mostOnce = 32, 64
+	sorted := dtype.Size() == 2 && g.aligned != 0
 	entry := "top_k_once"
 	switch {
 	case g.group != warp || g.k > mostOnce:
 		return "top_k"
 	case g.k == 1:
 		entry = "top_one"
+	case sorted && g.k <= 24:
+		return "top_k_32"
+	case sorted && g.k <= 52:
+		return "top_k_64"
+	case sorted:
+		return "top_k_128"
 	}
 	if g.aligned == 0 {
 		entry += "_any"

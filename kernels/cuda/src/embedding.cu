@@ -26,7 +26,8 @@ struct EmbeddingBackward {
   int32_t* order;   // the positions of frequent rows, ascending, one row's behind another's
   int32_t* starts;  // where in order those of each frequent row are
   int32_t* rows;    // the rows that are looked up, in whatever order
-  int32_t* counts;  // of rows, of positions in order, and of what was taken by frequentRows and clearRows; zero at first
+  // of rows, of positions in order, and of what was taken by frequentRows, clearRows and rare; zero at first
+  int32_t* counts;
 };
 
 // mostPlaces is how many positions are noted of a row, a warp's lanes.
@@ -147,11 +148,15 @@ __device__ __forceinline__ void orderRow(const EmbeddingBackward& b, int k) {
   __syncthreads();
 }
 
-// rareRow gives a warp one of the table's rows that few positions look up: it puts them into
-// ascending order and adds. Several are loaded at once, the last one again for those behind it: a
-// load that depends on a condition would wait until its row is added.
-template <class To, class From, int n> __device__ __forceinline__ void rareRow(const EmbeddingBackward& b, int64_t id) {
-  constexpr int chunks = 3, ahead = 2, width = 32 * n * chunks;
+// rareChunks is how many pieces of a row's columns a warp adds at once.
+constexpr int rareChunks = 3;
+
+// rareRow gives a warp one of the table's rows that few positions look up, and 32·n·rareChunks
+// columns of it: it puts the positions into ascending order and adds. Several are loaded at once, the
+// last one again for those behind it: a load that depends on a condition would wait until its row is
+// added.
+template <class To, class From, int n> __device__ __forceinline__ void rareRow(const EmbeddingBackward& b, int64_t id, int first) {
+  constexpr int ahead = 4;
   const EmbeddingArguments& a = b.arguments;
   const int lane = threadIdx.x % 32, found = a.found[id], noted = a.places[id * mostPlaces + lane];
   if (found > mostPlaces) return;
@@ -164,34 +169,32 @@ template <class To, class From, int n> __device__ __forceinline__ void rareRow(c
     if (lane == i) sorted = position;
   }
   const int64_t row = lane < found ? a.lines.at(0, sorted) : 0;
-  for (int first = 0; first < a.lines.length; first += width) {
-    const auto column = [&](int chunk) { return first + (chunk * 32 + lane) * n; };
-    float sum[chunks][n] = {};
-    for (int i = 0; i < found; i += ahead) {
-      Piece<From, n> x[ahead][chunks];
+  const auto column = [&](int chunk) { return first + (chunk * 32 + lane) * n; };
+  float sum[rareChunks][n] = {};
+  for (int i = 0; i < found; i += ahead) {
+    Piece<From, n> x[ahead][rareChunks];
 #pragma unroll
-      for (int k = 0; k < ahead; k++) {
-        const From* from = (const From*)a.from + __shfl_sync(~0u, row, min(i + k, found - 1));
+    for (int k = 0; k < ahead; k++) {
+      const From* from = (const From*)a.from + __shfl_sync(~0u, row, min(i + k, found - 1));
 #pragma unroll
-        for (int c = 0; c < chunks; c++) x[k][c] = *(const Piece<From, n>*)(from + min(column(c), a.lines.length - n));
-      }
-#pragma unroll
-      for (int k = 0; k < ahead; k++)
-#pragma unroll
-        for (int c = 0; c < chunks; c++)
-#pragma unroll
-          for (int e = 0; e < n; e++) sum[c][e] += i + k < found ? asFloat(x[k][c].x[e]) : 0;
+      for (int c = 0; c < rareChunks; c++) x[k][c] = *(const Piece<From, n>*)(from + min(column(c), a.lines.length - n));
     }
 #pragma unroll
-    for (int c = 0; c < chunks; c++)
-      if (column(c) < a.lines.length) store<n>((To*)a.to + id * a.step + column(c), sum[c]);
+    for (int k = 0; k < ahead; k++)
+#pragma unroll
+      for (int c = 0; c < rareChunks; c++)
+#pragma unroll
+        for (int e = 0; e < n; e++) sum[c][e] += i + k < found ? asFloat(x[k][c].x[e]) : 0;
   }
+#pragma unroll
+  for (int c = 0; c < rareChunks; c++)
+    if (column(c) < a.lines.length) store<n>((To*)a.to + id * a.step + column(c), sum[c]);
 }
 
 // frequentRow gives a block a frequent row and 32·n columns of it. Each of its warps adds its share
 // of the positions, as rareRow does; then the warps' sums are added in order.
 template <class To, class From, int n> __device__ __forceinline__ void frequentRow(const EmbeddingBackward& b, int k, int first) {
-  constexpr int ahead = 8;
+  constexpr int ahead = 12;
   __shared__ float shared[warps][32 * n];
   const EmbeddingArguments& a = b.arguments;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = first + lane * n, inside = min(column, a.lines.length - n);
@@ -258,11 +261,19 @@ template <class To, int n> __device__ __forceinline__ void clearRows(const Embed
   }
 }
 
-// rare puts the positions of frequent rows in order, and adds up the rows that few look up.
+// rare puts the positions of frequent rows in order. Warps that have none, or are done, take parts of
+// the rows that few look up until none is left.
 template <class To, class From, int n> __device__ __forceinline__ void rare(const EmbeddingBackward& b) {
   for (int k = blockIdx.x; k < b.arguments.frequent[0]; k += gridDim.x) orderRow(b, k);
-  const int count = b.counts[0], behind = gridDim.x - 1 - blockIdx.x;  // blocks without a frequent row come first
-  for (int i = behind * warps + threadIdx.x / 32; i < count; i += gridDim.x * warps) rareRow<To, From, n>(b, b.rows[i]);
+  constexpr int width = 32 * n * rareChunks;
+  const int perRow = (b.arguments.lines.length + width - 1) / width, parts = b.counts[0] * perRow;
+  while (true) {
+    int part = 0;
+    if (threadIdx.x % 32 == 0) part = atomicAdd(b.counts + 4, 1);
+    part = __shfl_sync(~0u, part, 0);
+    if (part >= parts) return;
+    rareRow<To, From, n>(b, b.rows[part / perRow], part % perRow * width);
+  }
 }
 
 // frequent adds up frequent rows, which is to wait for memory, while every second block clears rows,

@@ -270,7 +270,7 @@ template <class T, int n> __device__ __forceinline__ void topOne(const IndexedAr
 // topKOnce gives a row a warp, which goes through it once. Of each part it notes the elements that
 // can be among the k largest, which mostly are not many more than k. The place of one is the number
 // of those that come before it. Where there is no room, the row takes as many rounds as k.
-template <class T, int n> __device__ __forceinline__ void topKOnce(const IndexedArguments& a) {
+template <class T, int n> __device__ __noinline__ void topKOnce(const IndexedArguments& a) {
   const int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32;
   if (row >= a.lines.count) return;
   __shared__ Found shared[rowsOfBlock][room + mostOnce];
@@ -310,6 +310,191 @@ template <class T, int n> __device__ __forceinline__ void topKOnce(const Indexed
     have = min(have, a.k);
   }
   for (int j = lane; j < a.k; j += 32) write(a, row, j, x, best[j].index);
+}
+
+// Keys are up to `size` neighbouring elements of a row, of 16 bits each, in the registers of a warp:
+// two a word, as integers of 15 bits that order as the elements do, with NaN above all numbers. Of
+// elements that differ in the last bit alone the keys may be equal. Above each stands a bit that a
+// difference from a bound takes away where the key is below the bound.
+template <class T> struct Keys {
+  static constexpr int n = 8, pieces = 4, words = pieces * n / 2, size = pieces * 32 * n;
+  alignas(16) uint32_t x[words];
+  int used;  // pieces
+
+  // ordered is two elements as integers of 16 bits.
+  static __device__ __forceinline__ uint32_t ordered(uint32_t two) {
+    uint32_t same, negative;
+    if constexpr (std::is_same<T, __half>::value) {  // −0 becomes 0, and any NaN 0x7fff
+      asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(same) : "r"(two), "r"(0x3c003c00), "r"(0));
+    } else {
+      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(same) : "r"(two), "r"(0x3f803f80), "r"(0));
+    }
+    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(negative) : "r"(same));  // the sign in all bits of each
+    return same ^ (negative | 0x80008000);
+  }
+
+  static __device__ __forceinline__ uint32_t key(uint32_t two) { return (ordered(two) >> 1 & 0x7fff7fff) | 0x80008000; }
+
+  // load takes elements from an address on, and gives the greatest of the lane's even and odd ones.
+  __device__ __forceinline__ uint32_t load(const T* from, int length) {
+    used = (length + 32 * n - 1) / (32 * n);
+    const uint4* mine = (const uint4*)from + threadIdx.x % 32;
+    uint4 (&pieceOf)[pieces] = (uint4(&)[pieces])x;
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+      if (at(p) < length) pieceOf[p] = mine[p * 32];
+    }
+    Greatest<T, n> most;
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+      const bool there = at(p) < length;
+#pragma unroll
+      for (int i = p * n / 2; i < (p + 1) * n / 2; i++) {
+        if (there) most.most = greater(most.most, x[i], T());
+        x[i] = there ? key(x[i]) : 0x80008000;
+      }
+    }
+    return key(most.most);
+  }
+
+  __device__ __forceinline__ int at(int piece) const { return (piece * 32 + (int)threadIdx.x % 32) * n; }
+
+  // notBelow is which of the lane's elements have keys that are not below a bound: even ones in the
+  // lower half, with the last word in the highest bit.
+  __device__ __forceinline__ uint32_t notBelow(uint32_t bound) const {
+    uint32_t mask = 0;
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+      if (p >= used) break;
+#pragma unroll
+      for (int i = 0; i < n / 2; i++) mask = mask >> 1 | ((x[p * n / 2 + i] - bound * 0x10001) & 0x80008000);
+    }
+    return mask;
+  }
+  __device__ __forceinline__ int index(int bit) const {
+    const int word = (bit & 15) - 16 + used * n / 2;
+    return at(word / (n / 2)) + word % (n / 2) * 2 + bit / 16;
+  }
+};
+
+// Sorted is 32·registers numbers of a warp, the greatest first: number registers·lane + i is
+// register i of a lane.
+template <int registers> struct Sorted {
+  uint32_t x[registers];
+
+  // exchange puts number i before number i^distance, or behind it in every second run of `size`.
+  template <int distance, int size> __device__ __forceinline__ void exchange() {
+    const auto behind = [](int i) { return ((threadIdx.x % 32 * registers + i) & size) != 0; };
+#pragma unroll
+    for (int i = 0; i < registers; i++) {
+      if constexpr (distance >= registers) {
+        const int other = distance / registers;
+        const bool keeps = ((threadIdx.x & other) == 0) != behind(i);
+        const uint32_t theirs = __shfl_xor_sync(~0u, x[i], other);
+        if ((theirs > x[i]) == keeps) x[i] = theirs;
+      } else if (!(i & distance)) {
+        const uint32_t most = max(x[i], x[i + distance]), least = min(x[i], x[i + distance]);
+        x[i] = behind(i) ? least : most, x[i + distance] = behind(i) ? most : least;
+      }
+    }
+  }
+  // merge sorts runs of 2·distance numbers that rise and then fall, or fall and then rise.
+  template <int distance, int size> __device__ __forceinline__ void merge() {
+    exchange<distance, size>();
+    if constexpr (distance > 1) merge<distance / 2, size>();
+  }
+  template <int size = 2> __device__ __forceinline__ void sort() {
+    merge<size / 2, size>();
+    if constexpr (size < 32 * registers) sort<size * 2>();
+  }
+  // take keeps the greatest of these and others.
+  __device__ __forceinline__ void take(const Sorted& others) {
+#pragma unroll
+    for (int i = 0; i < registers; i++) x[i] = max(x[i], __shfl_sync(~0u, others.x[registers - 1 - i], 31 - threadIdx.x % 32));
+    merge<16 * registers, 32 * registers>();
+  }
+  // number is number i of them, for an i of each lane.
+  __device__ __forceinline__ uint32_t number(int i) const {
+    uint32_t found = 0;
+#pragma unroll
+    for (int j = 0; j < registers; j++) {
+      const uint32_t theirs = __shfl_sync(~0u, x[j], i / registers);
+      if (i % registers == j) found = theirs;
+    }
+    return found;
+  }
+};
+
+// topKByKeys gives a row a warp, which goes through it once, for elements of 16 bits and less than
+// 32·registers of them. Of each part it looks for a bound that at least k keys are not below, and no
+// more than there is room for, by halving what is between a bound that is too low and one that is too
+// high. These elements are sorted as numbers of their 16 bits and their indices. It gives up where
+// too many are equal.
+template <class T, int registers> __device__ __forceinline__ bool topKByKeys(const IndexedArguments& a) {
+  constexpr int room = 32 * registers;
+  __shared__ uint16_t lists[rowsOfBlock][room];
+  const int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32;
+  if (row >= a.lines.count) return true;
+  uint16_t* list = lists[threadIdx.x / 32];
+  const int lane = threadIdx.x % 32;
+  const T* x = (const T*)a.x + a.lines.at(2, row);
+  Sorted<registers> best;
+  for (int first = 0; first < a.n; first += Keys<T>::size) {
+    Keys<T> keys;
+    const uint32_t greatest = keys.load(x + first, min(keys.size, a.n - first));
+    const uint32_t even = greatest & 0x7fff, odd = greatest >> 16 & 0x7fff;
+    uint32_t below, above = __reduce_max_sync(~0u, max(even, odd)) + 1, bound;
+    if (first == 0) {
+      below = max(1, __reduce_min_sync(~0u, registers == 1 ? max(even, odd) : min(even, odd)));
+      bound = (below + above) / 2;
+    } else {
+      bound = below = best.number(a.k - 1) >> 17;  // of the last so far
+    }
+    uint32_t mask;
+    int count;
+    while (true) {
+      mask = keys.notBelow(bound);
+      count = __reduce_add_sync(~0u, __popc(mask));
+      if (count <= room && (count >= a.k || bound == below)) break;
+      if (above - below <= 1) return false;
+      if (count > room) below = bound;
+      else above = bound;
+      bound = (below + above) / 2;
+    }
+    int behind = __popc(mask);  // the lane's elements and those of the lanes before
+#pragma unroll
+    for (int other = 1; other < 32; other *= 2) {
+      const int theirs = __shfl_up_sync(~0u, behind, other);
+      if (lane >= other) behind += theirs;
+    }
+    for (uint16_t* to = list + behind - __popc(mask); mask != 0; mask &= mask - 1) *to++ = keys.index(__ffs(mask) - 1);
+    __syncwarp();
+    Sorted<registers> some;
+#pragma unroll
+    for (int i = 0; i < registers; i++) {
+      some.x[i] = 0;
+      if (i * 32 + lane < count) {
+        const int index = first + list[i * 32 + lane];
+        some.x[i] = keys.ordered(((const uint16_t*)x)[index]) << 16 | (0xffff - index);
+      }
+    }
+    __syncwarp();
+    some.sort();
+    if (first == 0) best = some;
+    else best.take(some);
+  }
+#pragma unroll
+  for (int i = 0; i < registers; i++) {
+    const int j = i * 32 + lane, index = 0xffff - (best.number(j) & 0xffff);
+    if (j < a.k) write(a, row, j, x, index);
+  }
+  return true;
+}
+
+// topKSorted is topKByKeys, or topKOnce where that gives up.
+template <class T, int registers> __device__ __forceinline__ void topKSorted(const IndexedArguments& a) {
+  if (topKByKeys<T, registers>(a)) return;
+  topKOnce<T, perAccess<T>>(a);
 }
 
 template <class T> __device__ __forceinline__ void gather(const IndexedArguments& a) {
@@ -417,3 +602,18 @@ template <class T> __device__ __forceinline__ void scatter(const IndexedArgument
   }                                                                                                                  \
   extern "C" __global__ void __launch_bounds__(256) scatter_##name(const __grid_constant__ IndexedArguments a) { scatter<T>(a); }
 FOR_EACH_ELEMENT(INDEXED)
+
+// The number in a name is how many elements are sorted.
+#define SORTED(name, T)                                                                                                     \
+  extern "C" __global__ void __launch_bounds__(256, 5) top_k_32_##name(const __grid_constant__ IndexedArguments a) {         \
+    topKSorted<T, 1>(a);                                                                                                    \
+  }                                                                                                                         \
+  extern "C" __global__ void __launch_bounds__(256, 5) top_k_64_##name(const __grid_constant__ IndexedArguments a) {         \
+    topKSorted<T, 2>(a);                                                                                                    \
+  }                                                                                                                         \
+  extern "C" __global__ void __launch_bounds__(256, 4) top_k_128_##name(const __grid_constant__ IndexedArguments a) {        \
+    topKSorted<T, 4>(a);                                                                                                    \
+  }
+#if !defined(ELEMENT_F32)
+FOR_EACH_ELEMENT(SORTED)
+#endif
