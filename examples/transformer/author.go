@@ -71,7 +71,7 @@ func (s settings) sampler(o options) sample.SamplerOptions {
 		how.TopP = 0.95
 	}
 	if !o.given["no-repeat"] {
-		how.NoRepeat = 20
+		how.NoRepeat = 12
 	}
 	return how
 }

@@ -59,7 +59,7 @@ var uses = []string{
 	"go run ./examples/transformer -data mytext.txt            a text of one's own",
 	"go run ./examples/transformer -serve                      seen in a browser",
 	"go run ./examples/transformer -sample 'func main'         text by the newest run",
-	"go run ./examples/transformer -resume -steps 2600         more steps for the newest run",
+	"go run ./examples/transformer -resume -steps 2300         more steps for the newest run",
 	"go run ./examples/transformer -export mygpt               the newest run for Python's transformers",
 }
 
@@ -101,7 +101,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.Float64Var(&o.temperature, "temperature", 0.7, "of the text: 0 takes the likeliest token always; 0.9 by default where a model has 20 million parameters")
 	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
 	flags.Float64Var(&o.topP, "top-p", 0.9, "take one of the likeliest tokens that together have this probability; 0.95 by default where a model has 20 million parameters")
-	flags.IntVar(&o.noRepeat, "no-repeat", 0, "write no sequence of so many tokens twice, 0 for any; 20 by default where a model has 20 million parameters")
+	flags.IntVar(&o.noRepeat, "no-repeat", 0, "write no sequence of so many tokens twice, 0 for any; 12 by default where a model has 20 million parameters")
 	flags.StringVar(&o.weights, "weights", "", "with -sample: keep weights in bfloat16 or float16, which a large model writes twice as fast with")
 	flags.StringVar(&o.export, "export", "", "write the model of the best checkpoint in -out, and its tokenizer, to this `folder` for Python's transformers, instead of training")
 	flags.BoolVar(&o.yes, "yes", false, "train on a CPU even if it takes days")

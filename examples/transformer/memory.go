@@ -38,6 +38,8 @@ func (s settings) memory(onDevice bool) float64 {
 		ofCopy   = 4 * 3 // a checkpoint that is being written: a weight and its moments
 		ofToken  = 4 * 8 // the batch and the one that is prepared beside it
 		ofBlock  = 16    // activations that a block keeps for a channel of a token
+		ofNorms  = 2     // more of them, of queries and keys with norms
+		ofOwn    = 4 * 2 // a weight of a head that is not the embeddings
 		ofEnds   = 23    // those before and behind the blocks, and an evaluation's
 		ofHead   = 3     // workspaces of the loss for a channel of a kind of tokens
 		ofNodes  = 7e5   // of the graphs for a block
@@ -57,7 +59,14 @@ func (s settings) memory(onDevice bool) float64 {
 	if s.Accumulation > 1 {
 		bytes += 4 * weights
 	}
-	return bytes + element*tokens*dim*(ofBlock*layers+ofEnds)
+	kept := ofBlock*layers + ofEnds
+	if s.Recipe.has("qknorm") {
+		kept += ofNorms * layers
+	}
+	if s.Recipe.has("embed") {
+		bytes += ofOwn * kinds * dim
+	}
+	return bytes + element*tokens*dim*kept
 }
 
 // checkMemory refuses to begin what the memory of this machine cannot hold, which would end the

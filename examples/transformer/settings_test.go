@@ -136,7 +136,7 @@ func TestFewStepsNeedNoSecondFlag(t *testing.T) {
 // TestHelpHasThePresetsDefaults asks for help, which is all that is printed.
 func TestHelpHasThePresetsDefaults(t *testing.T) {
 	for args, want := range map[string]string{
-		"-help": "(default 1300)", "-preset gpu -help": "(default 5000)", "-help --preset=gpt2": "(default 600000)",
+		"-help": "(default 1150)", "-preset gpu -help": "(default 5000)", "-help --preset=gpt2": "(default 600000)",
 	} {
 		var help strings.Builder
 		if _, _, err := parse(strings.Fields(args), &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), want) {
@@ -262,13 +262,13 @@ func TestSamplerSuitsTheModel(t *testing.T) {
 	for args, want := range map[string]how{
 		"-preset minute":                         {0.7, 0.9, 0},
 		"-preset minute -no-repeat 9":            {0.7, 0.9, 9},
-		"-preset minute-gpu":                     {0.9, 0.95, 20},
-		"-preset minute-gpu -temperature 0.5":    {0.5, 0.95, 20},
-		"-preset minute-gpu -top-p 0.9":          {0.9, 0.9, 20},
+		"-preset minute-gpu":                     {0.9, 0.95, 12},
+		"-preset minute-gpu -temperature 0.5":    {0.5, 0.95, 12},
+		"-preset minute-gpu -top-p 0.9":          {0.9, 0.9, 12},
 		"-preset minute-gpu -no-repeat 0":        {0.9, 0.95, 0},
-		"-preset minute -layers 12 -dim 768":     {0.9, 0.95, 20},
+		"-preset minute -layers 12 -dim 768":     {0.9, 0.95, 12},
 		"-preset minute-gpu -layers 2 -dim 96":   {0.7, 0.9, 0},
-		"-preset minute-gpu -temperature 0":      {0, 0.95, 20},
+		"-preset minute-gpu -temperature 0":      {0, 0.95, 12},
 		"-preset minute -top-p 1 -temperature 1": {1, 1, 0},
 	} {
 		s, o, err := parse(strings.Fields(args), io.Discard)
