@@ -60,8 +60,8 @@ func (d *Device) TopK(x, values, ids kernels.Tensor) error {
 }
 
 // topK is the kernel for the largest elements: one that goes through rows once, where rows have a
-// warp, and k is not too large for it. Of 16 bits it sorts some more elements than k, so that it soon
-// finds a bound that few others are above.
+// warp, and k is not too large for it. Of 16 bits it sorts some more elements than k, so that it
+// soon finds a bound that few others are above.
 func (g *indexedArguments) topK(dtype kernels.DType) string {
 	const warp, mostOnce = 32, 64
 	sorted := dtype.Size() == 2 && g.aligned != 0
