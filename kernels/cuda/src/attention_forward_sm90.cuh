@@ -558,6 +558,7 @@ template <class Shape, class Score> struct ForwardConsumer {
 
   // skip passes over key tiles that other warpgroups of the block need and this one does not.
   DEVICE void skip(int tiles) {
+#pragma unroll 1
     for (; tiles > 0; tiles--) {
       barrierWait(barriers.fullK(k.stage), k.parity);
       releaseK();
@@ -931,48 +932,75 @@ template <class Shape, class Score> struct ForwardConsumer {
         shrink = before == -INFINITY ? 0.f : exp2Fast((before - top) * LOG2E);
         total = total * shrink + exp2Fast((to.sink - top) * LOG2E);
       }
-      factor[r] = total == 0 ? 0.f : shrink / total;
+      factor[r] = total == 0 ? 0.f : __fdividef(shrink, total);
       if (Drops && a.dropThreshold) factor[r] *= a.keepScale;
       const int at = lane / 4 + 8 * r;
-      if (a.lse && lane % 4 == 0 && at < to.rows) to.lse[at] = total == 0 ? -INFINITY : top + logf(total);
+      if (a.lse && lane % 4 == 0 && at < to.rows) to.lse[at] = total == 0 ? -INFINITY : top + __logf(total);
     }
 
     // The warp's rows pass through its own piece of shared memory, 64 columns at a time, so that
-    // the writes are of whole lines. There the 16-byte parts of a row are permuted by the row's
-    // number, against bank conflicts.
+    // the writes are of whole lines. No product of the warpgroup hides this code, so what most tiles
+    // need is short and apart from the rest. The warp decides: were it a thread, the compiler would
+    // lose sight of what is the same in a warp.
     const uint32_t stage = shared + Shape::OAt + (threadIdx.x / 32 - 4) * Shape::OBytes;
-    // storeMatrix4: the row that the lane gives the address of, and which half
-    const int from = lane % 16, to16 = lane / 16;
     const bool whole = a.dv % 8 == 0 && ((uint64_t)a.o.data | a.o.row * 2 | a.o.head * 2 | a.o.batch * 2) % 16 == 0;
+    const int line = lane / 8, part = lane % 8;  // what the lane writes: every fourth row, eight columns
+    if (__all_sync(~0u, whole && to.rows >= 16)) {
+      Scalar* const first = to.o + line * a.o.row + 8 * part;
+      const uint32_t even = stage + line * 128 + (part ^ line) * 16, odd = stage + (line + 4) * 128 + (part ^ line ^ 4) * 16;
 #pragma unroll
-    for (int c = 0; c < Shape::ChunksV; c++) {
-      const int parts = min(8, DV / 8 - 8 * c);
+      for (int c = 0; c < Shape::ChunksV; c++) {
+        putChunk(stage, c, factor);
+        uint4 eight[4];
 #pragma unroll
-      for (int i = 0; i < parts / 2; i++) {
-        const float* x = o + 32 * c + 8 * i;
-        storeMatrix4(stage + from * 128 + ((2 * i + to16) ^ (from & 7)) * 16, pack(x[0] * factor[0], x[1] * factor[0]),
-                     pack(x[2] * factor[1], x[3] * factor[1]), pack(x[4] * factor[0], x[5] * factor[0]),
-                     pack(x[6] * factor[1], x[7] * factor[1]));
-      }
-      __syncwarp();
-      const int part = lane % 8, column = 64 * c + 8 * part;
+        for (int i = 0; i < 4; i++) eight[i] = loadShared16((i % 2 ? odd : even) + i / 2 * 1024);
+        if (64 * c + 8 * part < a.dv) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const int at = lane / 8 + 4 * i;
-        if (at >= to.rows || column >= a.dv) continue;
-        const uint4 eight = loadShared16(stage + at * 128 + (part ^ (at & 7)) * 16);
-        Scalar* const line = to.o + at * a.o.row + column;
-        if (whole) {
-          *(uint4*)line = eight;
-        } else {
-          const Scalar* elements = (const Scalar*)&eight;
-#pragma unroll
-          for (int e = 0; e < 8; e++)
-            if (column + e < a.dv) line[e] = elements[e];
+          for (int i = 0; i < 4; i++) storeGlobal16(first + 4 * i * a.o.row + 64 * c, eight[i]);
         }
+        __syncwarp();
       }
-      __syncwarp();
+    } else {
+#pragma unroll
+      for (int c = 0; c < Shape::ChunksV; c++) {
+        putChunk(stage, c, factor);
+        const int column = 64 * c + 8 * part;
+#pragma unroll 1
+        for (int i = 0; i < 4; i++) {
+          const int at = line + 4 * i;
+          if (at >= to.rows || column >= a.dv) continue;
+          const uint4 eight = loadShared16(stage + at * 128 + (part ^ (at & 7)) * 16);
+          Scalar* const first = to.o + at * a.o.row + column;
+          if (whole) {
+            storeGlobal16(first, eight);
+          } else {
+            const Scalar* elements = (const Scalar*)&eight;
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+              if (column + e < a.dv) first[e] = elements[e];
+          }
+        }
+        __syncwarp();
+      }
     }
+  }
+  // putChunk writes 64 columns of the warp's rows of O to shared memory, where the 16-byte parts of
+  // a row are permuted by the row's number, against bank conflicts.
+  DEVICE void putChunk(uint32_t to, int c, const float (&factor)[2]) const {
+    // storeMatrix4: the row that the lane gives the address of, and which half
+    const int line = lane % 16, behind = lane / 16;
+#pragma unroll
+    for (int i = 0; i < min(8, DV / 8 - 8 * c) / 2; i++) {
+      const float* x = o + 32 * c + 8 * i;
+      storeMatrix4(to + line * 128 + ((2 * i + behind) ^ (line & 7)) * 16, pack(x[0] * factor[0], x[1] * factor[0]),
+                   pack(x[2] * factor[1], x[3] * factor[1]), pack(x[4] * factor[0], x[5] * factor[0]),
+                   pack(x[6] * factor[1], x[7] * factor[1]));
+    }
+    __syncwarp();
+  }
+  // storeGlobal16 is one instruction. Of an assignment the compiler makes four in some places.
+  static DEVICE void storeGlobal16(Scalar* to, uint4 x) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
   }
 };
 
