@@ -215,9 +215,15 @@ func BenchmarkCheckpointOnTheDevice(b *testing.B) {
 	}
 }
 
-// measure times the steps, and how long the host takes to queue one.
+// measure times the steps, and how long the host takes to queue one. The memory at most is that of
+// the process, so it is said only of the benchmark that raises it.
 func (c training) measure(b *testing.B) {
 	c.device, c.steps = gpu(b), *timedSteps
+	raw, err := cuda.Default()
+	if err != nil {
+		b.Fatal(err)
+	}
+	before := raw.Memory().Peak
 	var took, queueing []time.Duration
 	l := c.loop(b, Hook{OnStep: func(s Step) error {
 		took = append(took, s.Duration)
@@ -257,10 +263,6 @@ func (c training) measure(b *testing.B) {
 	if !*unrecorded && l.training.last.recording == nil {
 		b.Fatalf("the steps were not recorded: %v", l.training.unrecorded)
 	}
-	raw, err := cuda.Default()
-	if err != nil {
-		b.Fatal(err)
-	}
 	if needs, again := l.Memory(); needs > 0 {
 		b.Logf("a step is to take %v, with %d parts computed again: %s", needs, len(again), strings.Join(again, " "))
 	}
@@ -268,7 +270,9 @@ func (c training) measure(b *testing.B) {
 	b.ReportMetric(float64(c.rows*c.model.Context)/step.Seconds(), "tokens/s")
 	b.ReportMetric(step.Seconds()*1e3, "ms/step")
 	b.ReportMetric(median(queueing[len(queueing)/4:]).Seconds()*1e3, "ms-queueing/step")
-	b.ReportMetric(float64(raw.Memory().Peak)/(1<<30), "GiB-peak")
+	if peak := raw.Memory().Peak; peak > before {
+		b.ReportMetric(float64(peak)/(1<<30), "GiB-peak")
+	}
 }
 
 // kernelTimes is a timeline: an event after each kernel.
