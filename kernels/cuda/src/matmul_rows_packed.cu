@@ -43,15 +43,12 @@ constexpr int COPIES = 8;                    // of the table of NF4
 constexpr int TABLE_BYTES = KIND == NF4 ? 256 * COPIES * 4 : 0, FOUND_BYTES = KIND == NF4 ? SHARES * 2 * COLUMNS * 4 : 0;
 constexpr int BOXES_OF_A = STEP_DEPTH / DEPTH;
 constexpr int TILES = COLUMNS / 16;          // of a half
-#ifndef STAGES_OF_RING
-#define STAGES_OF_RING (BYTES ? 4 : 3)
-#endif
 
 // Layout is where a block has what, in bytes from the beginning of its shared memory.
 struct Layout {
   static constexpr bool GATED = GATES_KERNEL;
   static constexpr int CONSUMERS = ::CONSUMERS, JOINING = ::JOINING, SQUARES = CONSUMERS;
-  static constexpr int HALVES = 2, STAGES = STAGES_OF_RING, DEPTH_OF_STEP = STEP_DEPTH;
+  static constexpr int HALVES = 2, STAGES = BYTES ? 4 : 3, DEPTH_OF_STEP = STEP_DEPTH;
   static constexpr int codes = 0, a = codes + STAGES * HALVES * BOX, scales = a + STAGES * BOXES_OF_A * A_BOX;
   // Of NF4: the table of bytes, what the codes of scales stand for, and scales (share, column).
   static constexpr int table = scales + 2 * HALVES * SCALES_BOX, ofScales = table + TABLE_BYTES, found = ofScales + (KIND == NF4 ? 1024 : 0);
