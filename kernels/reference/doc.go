@@ -17,8 +17,10 @@
 // of base 2, which round the scale and the logsumexp once more; the gradient of a bias, which sums
 // over rows that each have one such error in common, has 4. Where pt has errors in fewer than 64
 // elements or fewer than 8 rows, such as in the gradient of sinks, the bound is 10·max|pt − ref|
-// and 4 steps of the arithmetic: the largest of a few errors is a matter of luck. Tests tell with
-// -margins what decided.
+// and 4 steps of the arithmetic: the largest of a few errors is a matter of luck. In arithmetic
+// coarser than float32 two roundings are everyone's, of the weight of a term and of the result,
+// half a step each. So o, dq, dk and dv may be a step of the largest element off, even where the
+// roundings of pt, which are more, happen to cancel. Tests tell with -margins what decided.
 //
 // # Values that are not finite
 //

@@ -7,10 +7,11 @@ import (
 	"sync"
 )
 
-// margin is how one tensor stood to its bound, which was factor·unfused + floor.
+// margin is how one tensor stood to its bound.
 type margin struct {
-	name                          string
-	worst, unfused, factor, floor float64
+	name           string
+	worst          float64
+	unfused, bound float64 // the bound, and what of it the unfused program's error makes
 }
 
 // margins are those of all tensors below float64 that this process has checked.
@@ -26,7 +27,7 @@ func (m margin) record() {
 }
 
 // ReportMargins writes how the tensors that were checked so far stood to their bounds: in how many
-// the unfused program's error, not the floor, decided, and which share of the bound their errors
+// half of it or more was the unfused program's error, and which share of the bound their errors
 // reached. Tensors without any error count apart.
 func ReportMargins(w io.Writer) {
 	margins.Lock()
@@ -41,10 +42,10 @@ func ReportMargins(w io.Writer) {
 			case m.worst == 0:
 				exact++
 				continue
-			case m.factor*m.unfused >= m.floor:
+			case 2*m.unfused >= m.bound:
 				decided++
 			}
-			shares = append(shares, m.worst/(m.factor*m.unfused+m.floor))
+			shares = append(shares, m.worst/m.bound)
 		}
 		if len(shares) == 0 {
 			continue
