@@ -25,13 +25,19 @@ type attention struct {
 	q, k, v kernels.Tensor // as kernels see them
 	args    *arguments     // alone in its memory, so that C may be given it; describe makes them
 
-	ahead   bool   // it is a forward kernel that is chosen
-	unpiped bool   // kernels with tensor maps do not compute this call's scores
 	inputs  []pair // that wait to be converted into memory of another type
 	results []pair // that wait in memory of another type
 
+	selection
 	compiled
 	loans
+}
+
+// selection is what kernels are chosen by beside the problem.
+type selection struct {
+	ahead        bool           // it is a forward kernel that is chosen
+	unpiped      bool           // kernels with tensor maps do not compute this call's scores
+	biasGradient kernels.Tensor // that is asked for, if any
 }
 
 // compiled is what a call has beside args where kernels are compiled for its problem.
@@ -380,6 +386,8 @@ func (c *attention) suits(v *variant) bool {
 		return !c.changes() && !c.user && c.Dropout.P > 0
 	case v.unbiased:
 		return !c.user && !c.Bias.IsSet() && c.Dropout.P == 0 && c.changes()
+	case v.bias:
+		return !c.user && c.addsBiasAlone()
 	case v.slopes:
 		return !c.user && !c.Bias.IsSet() && c.Dropout.P == 0 && c.SoftCap == 0 && c.ALiBi != nil
 	case c.user:
@@ -409,6 +417,9 @@ func describable(tensors []kernels.Tensor) bool {
 func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 	if v.boxBias > 0 {
 		maps = append(maps, c.biasMap(v))
+	}
+	if v.bias && !c.ahead {
+		maps = append(maps, c.dBiasMap(v))
 	}
 	list := make([]driver.EncodedMap, len(maps))
 	for i, m := range maps {
@@ -441,14 +452,41 @@ type mappedTensor struct {
 }
 
 // biasMap is what the map of the bias describes: the bias, or q where no map can describe it. A map
-// cannot repeat a row.
+// cannot repeat a row: where all queries have one, it is all of a box.
 func (c *attention) biasMap(v variant) mappedTensor {
-	b := c.Bias
-	if !b.IsSet() || b.Shape[2] == 1 && c.args.longestQ > 1 || b.Shape[3] == 1 && c.args.sk > 1 || !describable([]kernels.Tensor{b}) {
+	switch {
+	case !c.mapsBias():
 		return mappedTensor{c.q, v.boxQ}
+	case c.Bias.Shape[2] == 1:
+		c.args.biasMapped = 1
+		return mappedTensor{c.Bias, 1}
 	}
 	c.args.biasMapped = 1
-	return mappedTensor{b, v.boxBias}
+	return mappedTensor{c.Bias, v.boxBias}
+}
+
+// mapsBias reports whether a map can describe the bias.
+func (c *attention) mapsBias() bool {
+	return c.Bias.IsSet() && (c.Bias.Shape[3] > 1 || c.args.sk == 1) && describable([]kernels.Tensor{c.Bias})
+}
+
+// dBiasMap is what the map of the bias's gradient describes, or q where nobody asked for it.
+func (c *attention) dBiasMap(v variant) mappedTensor {
+	if c.args.dBias == 0 {
+		return mappedTensor{c.q, v.boxQ}
+	}
+	return mappedTensor{c.biasGradient, v.boxBias}
+}
+
+// addsBiasAlone reports whether maps can describe a bias, which is all that changes scores, and its
+// gradient. The backward kernel takes both in the type that it computes in, and the gradient where
+// each score has an element of its own.
+func (c *attention) addsBiasAlone() bool {
+	if !c.mapsBias() || c.SoftCap > 0 || c.ALiBi != nil || c.Dropout.P > 0 {
+		return false
+	}
+	gradient := c.args.dBias == 0 || c.args.dBiasSums == 0 && describable([]kernels.Tensor{c.biasGradient})
+	return c.ahead || c.Bias.DType == c.dtype && gradient
 }
 
 // rowsRead is a tensor of (batch, heads, length, size) as kernels are told it that read it, and

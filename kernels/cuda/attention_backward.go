@@ -231,6 +231,7 @@ func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic writable, 
 	if !dBias.IsSet() {
 		return 0, nil
 	}
+	c.biasGradient = dBias
 	g := c.args
 	alone := (dBias.Shape[0] > 1 || g.sequences == 1) && (dBias.Shape[1] > 1 || g.heads == 1) &&
 		(dBias.Shape[2] > 1 || g.longestQ == 1) && (dBias.Shape[3] > 1 || g.longestK == 1)

@@ -291,6 +291,37 @@ func TestAttentionSumsOverKeysInOrder(t *testing.T) {
 	}
 }
 
+// Biases whose rows begin at multiples of 16 bytes, which tensor maps describe: alone and beside
+// other options, the same for all queries, for all heads, and for all sequences, with gradients
+// that are elements of their own or sums.
+func TestAttentionOfMappedBiases(t *testing.T) {
+	device(t)
+	for m, a := range append(slices.Clone(arithmetics),
+		arithmetic{name: "bfloat16 beside float32", half: kernels.BF16, rounding: bf16Rounding, wide: true}) {
+		for n, options := range [][]Option{
+			{BiasOver("BHQ")}, {BiasOver("BHQ"), Causal, DLSE}, {BiasOver("BHQ"), WindowOf(90, 130), Sinks}, {BiasOver("HQ")},
+			{BiasOver("BHQ"), NegativeScale}, {BiasOver("BH")}, {BiasOver(""), Causal}, {BiasOver("H"), WindowOf(70, -1), DLSE},
+			{BiasOver("B"), SoftCap}, {BiasOver("BHQ"), ALiBi}, {BiasOver("BH"), Dropout}, {PaddingBias(-1e9)},
+			{PaddingBias(-3e38), Causal, Sinks}, {MaskingBias(0.3), Causal},
+		} {
+			for k, size := range [][2]int{{64, 64}, {128, 128}, {96, 96}, {192, 128}, {256, 256}, {192, 192}} {
+				if k > 1 && (n+k+m)%3 != 0 {
+					continue
+				}
+				c := Case{Batch: 1 + (n+k)%2, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 408, D: size[0], Dv: size[1],
+					Layout: []Layout{BHSD, BSHD, Padded}[(n+k)%3], Options: options, Seed: uint64(100*n + k)}
+				switch (n + k + m) % 4 {
+				case 0:
+					c.Sq, c.Sk = 408, 304
+				case 1:
+					c.Batch, c.QLens, c.KVLens = 1, []int{0, 40, 41, 41, 300}, []int{0, 3, 199, 220, 400}
+				}
+				a.cheaplyBeside(t, affordable(c))
+			}
+		}
+	}
+}
+
 // Packed sequences, with every option.
 func TestAttentionPacked(t *testing.T) {
 	device(t)
@@ -510,6 +541,12 @@ func TestAttentionKernels(t *testing.T) {
 					}
 					compute(c, k%2 == 0)
 				}
+				// No more keys than the smallest tile has.
+				compute(Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 130, Sk: 64, D: size[0], Dv: size[1], Options: []Option{Plain}}, false)
+				// Biases whose rows tensor maps describe.
+				for k, options := range [][]Option{{BiasOver("BHQ"), Causal}, {BiasOver("H"), WindowOf(50, 70)}, {BiasOver("BHQ"), SoftCap}} {
+					compute(Case{Batch: 1 + k%2, Heads: 4, KeyHeads: 2, Sq: 130, Sk: 200, D: size[0], Dv: size[1], Options: options}, false)
+				}
 				// Longer than what shorter tiles are for, and a head of another size than the
 				// kernel's.
 				for _, option := range []Option{Plain, ALiBi, SoftCap} {
@@ -518,8 +555,8 @@ func TestAttentionKernels(t *testing.T) {
 			}
 			maps := !a.anyDevice && (a.half != kernels.NoDType || a.precision >= kernels.PrecisionBFloat16)
 			if heads := d.HeadsOfLongTiles(2048); heads > 0 && maps {
-				for _, option := range []Option{Plain, ALiBi} {
-					compute(Case{Batch: 1, Heads: heads, KeyHeads: 2, Sq: 2048, Sk: 2048, D: 128, Dv: 128, Options: []Option{option}}, false)
+				for _, options := range [][]Option{{Plain}, {ALiBi}, {Causal, WindowOf(300, -1)}} {
+					compute(Case{Batch: 1, Heads: heads, KeyHeads: 2, Sq: 2048, Sk: 2048, D: 128, Dv: 128, Options: options}, false)
 				}
 			}
 			operands := "f32"
@@ -532,7 +569,9 @@ func TestAttentionKernels(t *testing.T) {
 				operands = "tf32"
 			}
 			for _, kernel := range cuda.AttentionKernels(operands, maps) {
-				if !seen[kernel] {
+				// That of a bias alone takes it in the type that it computes in.
+				cannot := a.half == kernels.NoDType && strings.HasPrefix(kernel, "attention_backward") && strings.HasSuffix(kernel, "_bias")
+				if !seen[kernel] && !cannot {
 					t.Errorf("%s has not run", kernel)
 				}
 			}

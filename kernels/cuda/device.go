@@ -89,7 +89,9 @@ func Open(index int) (*Device, error) {
 	if d := devices.open[index]; d != nil {
 		return d, nil
 	}
-	gpu, err := driver.Open(index, driver.Kernels{Image: imageOf, Fault: faultError, Chain: chain})
+	var gpu *driver.GPU
+	image := func(module string) (string, error) { return imageOf(module, gpu.Properties) }
+	gpu, err = driver.Open(index, driver.Kernels{Image: image, Fault: faultError, Chain: chain})
 	if err != nil {
 		return nil, fmt.Errorf("cuda:%d: %w", index, err)
 	}
@@ -110,11 +112,16 @@ var compiledKernels = sync.OnceValues(func() (*ptx.Library, error) {
 	return ptx.Open(files)
 })
 
-// imageOf is the PTX of a module.
-func imageOf(module string) (string, error) {
+// imageOf is what a device is given of a module: its cubin where there is one and the driver reads
+// it, else its PTX, which the driver compiles.
+func imageOf(module string, p driver.Properties) (string, error) {
 	library, err := compiledKernels()
 	if err != nil {
 		return "", fmt.Errorf("the compiled kernels: %w", err)
+	}
+	const leastDriver = 13000 // of the release that makes the cubins
+	if p.Major == 9 && p.Minor == 0 && p.Driver >= leastDriver && library.HasCubin(module) {
+		return library.Cubin(module)
 	}
 	return library.Text(module)
 }

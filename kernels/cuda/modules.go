@@ -18,6 +18,7 @@ type compiledModule struct {
 	Name, Source, Arch string
 	Defines            []string
 	Digest             string // of everything that is compiled
+	Cubin              bool   // there is one too: the driver would take up to ten seconds
 }
 
 // smallModules are those of kernels that are not cut to sizes. All run on any device since Ampere.
@@ -112,12 +113,18 @@ func compiledModules() ([]compiledModule, error) {
 	}
 	list = append(list, chainModules()...)
 	for i, m := range list {
+		list[i].Cubin = m.hasCubin()
 		var err error
 		if list[i].Digest, err = m.digest(); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
+}
+
+// hasCubin reports whether a module is one of attention forward or backward for Hopper.
+func (m compiledModule) hasCubin() bool {
+	return m.Arch == "compute_90a" && (strings.HasPrefix(m.Name, "attention_forward") || strings.HasPrefix(m.Name, "attention_backward"))
 }
 
 // include finds the files of ours that a source includes.
@@ -175,6 +182,8 @@ func (v variant) module() compiledModule {
 		m.Defines = append(m.Defines, "SCORE=UnbiasedScore")
 	case v.slopes:
 		m.Defines = append(m.Defines, "SCORE=SlopesScore")
+	case v.bias:
+		m.Defines = append(m.Defines, "SCORE=BiasScore", "BIAS")
 	case strings.HasPrefix(v.name, "attention"):
 		m.Defines = append(m.Defines, "SCORE=PlainScore")
 	}

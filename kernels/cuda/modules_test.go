@@ -44,6 +44,9 @@ func TestEveryVariantIsCompiled(t *testing.T) {
 			t.Errorf("the module %s has no kernel of that name", m.Name)
 		case c.Digest != m.Digest:
 			t.Errorf("%s is not compiled from the sources as they are: run go generate -tags gpu ./kernels/cuda", m.Name)
+		case library.HasCubin(m.Name) != m.Cubin:
+			t.Errorf("%s has a cubin: %v, it needs to be %v: run go generate -tags gpu ./kernels/cuda with the ptxas that README.md names",
+				m.Name, library.HasCubin(m.Name), m.Cubin)
 		}
 		delete(compiled, m.Name)
 	}

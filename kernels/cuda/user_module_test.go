@@ -27,7 +27,7 @@ func TestUserKernelsCompile(t *testing.T) {
 		for _, v := range list {
 			n++
 			some := v.mod && n%6 == 0 || !v.mod && v.element == elementBF16
-			if v.d != 64 || v.drops || v.unbiased || v.slopes || !v.mod && v.boxCols == 0 || !some && !testing.Verbose() {
+			if v.d != 64 || v.drops || v.unbiased || v.slopes || v.bias || !v.mod && v.boxCols == 0 || !some && !testing.Verbose() {
 				continue
 			}
 			options := sets[n%len(sets)]

@@ -29,6 +29,7 @@ type options struct {
 	drops    bool // dropout
 	unbiased bool // soft cap and slopes
 	slopes   bool // slopes
+	bias     bool // a bias that a tensor map describes, and its gradient if one does
 }
 
 // count is how many they are.
@@ -38,7 +39,7 @@ func (o options) count() int {
 		return 4
 	case o.unbiased:
 		return 2
-	case o.drops, o.slopes:
+	case o.drops, o.slopes, o.bias:
 		return 1
 	}
 	return 0
@@ -57,7 +58,7 @@ const ofDriver = 1 << 10
 type boxes struct {
 	boxCols    int // 16-bit columns: 64 with 128-byte swizzle, 32 with 64-byte swizzle, 0 without maps
 	boxQ, boxK int // rows of the boxes of q and dO, and of k and v
-	boxBias    int // rows of the boxes of the bias, whose map comes after the others; 0: the kernel takes none
+	boxBias    int // rows of the boxes of the bias, whose map comes after the others, and of its gradient; 0: the kernel takes none
 }
 
 // tilesOf is how many tiles of size cover n.

@@ -12,6 +12,7 @@ type backward90Tile struct {
 	d, dv           int
 	tileQ, tileQMod int // query rows, without and with modified scores
 	tileQShort      int // and of a variant for short sequences, if there is one
+	tileQFew        int // and of a variant with twice the keys, if there is one
 	tileK           int // keys
 	columns         int // of the sums of dQ, which come in whole products
 }
@@ -23,20 +24,25 @@ var backward90Tiles = []backward90Tile{
 	{d: 64, dv: 64, tileQ: 128, tileQMod: 128, tileK: 128, columns: 64},
 	{d: 96, dv: 96, tileQ: 80, tileQMod: 64, tileK: 128, columns: 128},
 	{d: 128, dv: 128, tileQ: 80, tileQMod: 64, tileQShort: 64, tileK: 128, columns: 128},
-	{d: 192, dv: 128, tileQ: 64, tileQMod: 64, tileK: 64, columns: 192},
+	{d: 192, dv: 128, tileQ: 64, tileQMod: 64, tileQFew: 32, tileK: 64, columns: 192},
 	{d: 192, dv: 192, tileQ: 64, tileQMod: 64, tileK: 64, columns: 192},
 	{d: 256, dv: 256, tileQ: 64, tileQMod: 64, tileK: 64, columns: 256},
 }
 
 // backward90Variants are the backward kernels for sm_90a: each size in both 16-bit types, without
-// and with modified scores, with slopes alone, and what backward90Shorter chooses.
+// and with modified scores, with slopes or a bias alone, and what backward90Shorter chooses.
 func backward90Variants() []variant {
 	var list []variant
 	for _, t := range backward90Tiles {
 		for _, e := range []element{elementBF16, elementF16} {
-			list = append(list, t.variant(e, t.tileQ, false, ""), t.variant(e, t.tileQMod, true, "_mod"), t.slopes(e, t.tileQ, "_slopes"))
+			list = append(list, t.variant(e, t.tileQ, false, ""), t.variant(e, t.tileQMod, true, "_mod"), t.slopes(e, t.tileQ, "_slopes"), t.bias(e, "_bias"))
 			if t.tileQShort > 0 {
 				list = append(list, t.variant(e, t.tileQShort, false, "_short"), t.slopes(e, t.tileQShort, "_slopes_short"))
+			}
+			if t.tileQFew > 0 {
+				few := t
+				few.tileK *= 2
+				list = append(list, few.variant(e, t.tileQFew, false, "_few"))
 			}
 		}
 	}
@@ -71,9 +77,22 @@ func (t backward90Tile) slopes(e element, tileQ int, suffix string) variant {
 	return v
 }
 
+// bias is the variant for a bias alone. It is like the one without modified scores, and has a place
+// for the bias.
+func (t backward90Tile) bias(e element, suffix string) variant {
+	v := t.variant(e, t.tileQ, false, suffix)
+	v.options, v.boxBias = options{bias: true}, t.tileQ
+	if t.d <= 128 {
+		const rowBytes, columns = 128, 64
+		v.sharedBytes += rowBytes * t.tileK / columns * t.tileQ
+	}
+	return v
+}
+
 // backward90Shorter is the variant of v's size and type with shorter tiles of queries if there is
 // one and the problem's sequences are short or its window narrow, so that what tiles have too much
-// at the ends counts; otherwise v. The table has it behind v.
+// at the ends counts, or if it has twice the keys, which halves what is added to the sums of dQ,
+// and v would need more than one tile of them; otherwise v. The table has it behind v.
 func backward90Shorter(v variant, a *arguments) variant {
 	const short, narrow = 1024, 2048
 	right := a.right
@@ -81,7 +100,7 @@ func backward90Shorter(v variant, a *arguments) variant {
 		right = 0
 	}
 	windowed := a.left >= 0 && right >= 0 && int(a.left)+int(right) < narrow
-	if v.mod || a.longestQ > short && !windowed {
+	if v.mod || v.d <= 128 && a.longestQ > short && !windowed || v.d > 128 && int(a.longestK) <= v.tileK {
 		return v
 	}
 	table := backwardVariants()[0]
@@ -142,7 +161,7 @@ func (t backward90Tile) sharedBytes(tileQ int, mod bool) int {
 		buffers = 1
 	}
 	rows := chunks*t.tileK + 2*chunks*tileQ + buffers*t.tileK/columns*tileQ
-	if t.d > 128 {
+	if t.d > 128 && t.tileK == 64 {
 		rows += 2 * tileQ
 	} else if mod {
 		rows += t.tileK / columns * tileQ

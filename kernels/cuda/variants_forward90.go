@@ -42,6 +42,10 @@ var (
 	forward90LongTiles = []forward90Tile{
 		{d: 128, dv: 128, groups: 3, tileK: 80, stages: 2, stagesQ: 1},
 	}
+	// forward90WindowTiles are what it chooses for windows.
+	forward90WindowTiles = []forward90Tile{
+		{d: 128, dv: 128, groups: 3, tileK: 64, stages: 3, stagesQ: 2},
+	}
 	// forward90DropoutTiles are for dropout alone, which is drawn for 64 keys at a time.
 	forward90DropoutTiles = []forward90Tile{
 		{d: 64, dv: 64, groups: 3, tileK: 128, stages: 3, stagesQ: 2},
@@ -54,8 +58,8 @@ var (
 )
 
 // forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and
-// with modified scores, what forward90Longer chooses, those with dropout alone, and those with soft
-// cap and slopes alone, or slopes alone, which have the tiles of plain scores.
+// with modified scores, what forward90Longer chooses, those with dropout or a bias alone, and those
+// with soft cap and slopes alone, or slopes alone, which have the tiles of plain scores.
 func forward90Variants() []variant {
 	var list []variant
 	for _, tiles := range []struct {
@@ -64,16 +68,16 @@ func forward90Variants() []variant {
 		knows          options
 	}{
 		{forward90Tiles, "forward", "", options{}}, {forward90ModTiles, "forward", "_mod", options{mod: true}},
-		{forward90LongTiles, "forward", "_long", options{}}, {forward90DropoutTiles, "forward_dropout", "", options{drops: true}},
+		{forward90LongTiles, "forward", "_long", options{}}, {forward90WindowTiles, "forward", "_window", options{}}, {forward90DropoutTiles, "forward_dropout", "", options{drops: true}},
 		{forward90Tiles, "forward", "_unbiased", options{unbiased: true}}, {forward90Tiles, "forward", "_slopes", options{slopes: true}},
-		{forward90LongTiles, "forward", "_slopes_long", options{slopes: true}},
+		{forward90LongTiles, "forward", "_slopes_long", options{slopes: true}}, {forward90ModTiles, "forward", "_bias", options{bias: true}},
 	} {
 		for _, t := range tiles.sizes {
 			// Slopes come by product where shared memory has room for the distances.
 			t.slants = tiles.knows.slopes && !(t.d == 192 && t.dv == 128)
 			for _, e := range []element{elementBF16, elementF16} {
 				v := t.variant(tiles.kernel, e, tiles.suffix)
-				if v.options = tiles.knows; v.mod {
+				if v.options = tiles.knows; v.mod || v.bias {
 					v.boxBias = v.tileQ
 				}
 				list = append(list, v)
@@ -121,26 +125,34 @@ func (t forward90Tile) sharedBytes() int {
 }
 
 // forward90Longer is the variant of v's size and type with larger tiles of queries if there is one,
-// sequences are long and see each other whole, and the device's multiprocessors have enough of
-// these tiles to be busy to the end; otherwise v. A row of a larger tile takes some 7 % less time,
-// but a mask cuts more off it.
+// sequences are long and see each other whole or through a narrow window, and the device's
+// multiprocessors have enough of these tiles to be busy to the end; otherwise v. A row of a larger
+// tile takes some 7 % less time, but a mask cuts more off it. Those for windows have fewer keys.
 func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
-	const long = 2048
+	const long, narrow = 2048, 4096
 	sq, sk := int(a.sq), int(a.sk)
 	if a.qLens != 0 {
 		sq, sk = sq/int(a.sequences), sk/int(a.sequences)
 	}
-	masked := a.causal != 0 || a.left >= 0 || a.right >= 0
-	if v.mod || v.drops || v.unbiased || masked || min(sq, sk) < long {
+	tiles := forward90LongTiles
+	if a.causal != 0 || a.left >= 0 || a.right >= 0 {
+		ends := a.causal != 0 || a.right >= 0
+		if v.options != (options{}) || a.left < 0 || !ends || int(a.left)+max(0, int(a.right)) > narrow {
+			return v
+		}
+		tiles = forward90WindowTiles
+	}
+	if v.mod || v.bias || v.drops || v.unbiased || min(sq, sk) < long {
+		return v
+	}
+	t := slices.IndexFunc(tiles, func(t forward90Tile) bool { return t.d == v.d && t.dv == v.dv })
+	if t < 0 {
 		return v
 	}
 	table := forwardVariants()[0]
 	at := slices.IndexFunc(table, func(w variant) bool {
-		return w.d == v.d && w.dv == v.dv && w.element == v.element && w.options == v.options && w.tileQ > v.tileQ
+		return w.d == v.d && w.dv == v.dv && w.element == v.element && w.options == v.options && w.tileQ == 64*tiles[t].groups && w.tileK == tiles[t].tileK
 	})
-	if at < 0 {
-		return v
-	}
 	// The rows of the multiprocessor that has most, as if all tiles took the same time.
 	most := func(v variant) int {
 		return (forward90TilesOf(v, a) + multiprocessors - 1) / multiprocessors * v.tileQ

@@ -51,11 +51,12 @@ type Properties struct {
 	Major, Minor    int // of the compute capability
 	Multiprocessors int
 	SharedMemory    int // bytes of a multiprocessor
+	Driver          int // the version of CUDA that the driver is of: 13000 is 13.0
 }
 
 // Kernels is what a GPU runs.
 type Kernels struct {
-	// Image returns the PTX of a module.
+	// Image returns the PTX of a module, or its cubin.
 	Image func(module string) (string, error)
 	// Fault describes what a kernel noted: see GPU.Fault.
 	Fault func(Note) error
@@ -131,6 +132,7 @@ func (p *Properties) ask(device cu.Device) (err error) {
 	if p.SharedMemory, err = device.Attribute(cu.MaxSharedMemoryPerMultiprocessor); err != nil {
 		return fmt.Errorf("cuDeviceGetAttribute: %w", err)
 	}
+	p.Driver = cu.Version()
 	return nil
 }
 

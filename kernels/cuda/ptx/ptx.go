@@ -7,6 +7,10 @@
 //	FAMILY.index  a line for each module in that order: its name, its length in what the frame
 //	              unpacks to, and the digest of what it was compiled from
 //
+// Modules that the driver would take long to compile are there for Hopper too, as its compiler
+// makes them: cubins, in FAMILY.cubins.zst and FAMILY.cubins.index. A cubin has the digest of the
+// module that it was made of, and counts only where that is the module's.
+//
 // Numbers of registers and labels are taken out of a module's text and stand behind it: numbers.go
 // says how and why. [Library.Text] unpacks a family when one of its modules is first asked for, and
 // puts the numbers of that module back. The generator in _gen/ptx writes the files.
@@ -28,20 +32,28 @@ import (
 type Module struct {
 	Name   string
 	Digest string // of what it was compiled from
-	Text   string // PTX
+	Text   string // PTX, or the bytes of a cubin
 }
 
 // Library is a folder of families. Its methods may be called from any goroutine.
 type Library struct {
-	files    fs.FS
+	files         fs.FS
+	texts, cubins packed
+}
+
+// packed are the families of one form of modules.
+type packed struct {
 	families map[string]*family
 	places   map[string]place // of modules, by name
 }
 
+// cubinsSuffix ends the names of files of cubins, before .zst and .index.
+const cubinsSuffix = ".cubins"
+
 // family is one family, unpacked while its modules are in use.
 type family struct {
 	sync.Mutex
-	name    string
+	name    string   // of its files
 	modules []Module // without Text
 	lengths []int
 	content []byte // of the frame, nil while the family is packed
@@ -52,11 +64,15 @@ type family struct {
 type place struct {
 	family    *family
 	from, end int
+	digest    string
 }
 
 // Open reads the indexes of a folder.
 func Open(files fs.FS) (*Library, error) {
-	l := &Library{files: files, families: map[string]*family{}, places: map[string]place{}}
+	l := &Library{files: files}
+	for _, p := range []*packed{&l.texts, &l.cubins} {
+		p.families, p.places = map[string]*family{}, map[string]place{}
+	}
 	indexes, err := fs.Glob(files, "*.index")
 	if err != nil {
 		return nil, err
@@ -66,7 +82,11 @@ func Open(files fs.FS) (*Library, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := l.add(strings.TrimSuffix(file, ".index"), string(index)); err != nil {
+		to, name := &l.texts, strings.TrimSuffix(file, ".index")
+		if strings.HasSuffix(name, cubinsSuffix) {
+			to = &l.cubins
+		}
+		if err := to.add(name, string(index)); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
@@ -74,7 +94,7 @@ func Open(files fs.FS) (*Library, error) {
 }
 
 // add adds a family by its index.
-func (l *Library) add(name, index string) error {
+func (p *packed) add(name, index string) error {
 	f := &family{name: name}
 	at := 0
 	for line := range strings.Lines(index) {
@@ -82,14 +102,14 @@ func (l *Library) add(name, index string) error {
 		if _, err := fmt.Sscanf(line, "%s %d %s\n", &m.Name, &length, &m.Digest); err != nil {
 			return fmt.Errorf("the line %q: %w", line, err)
 		}
-		if _, ok := l.places[m.Name]; ok || length < 0 {
+		if _, ok := p.places[m.Name]; ok || length < 0 {
 			return fmt.Errorf("the line %q: the module is listed twice, or its length is negative", line)
 		}
 		f.modules, f.lengths = append(f.modules, m), append(f.lengths, length)
-		l.places[m.Name] = place{f, at, at + length}
+		p.places[m.Name] = place{f, at, at + length, m.Digest}
 		at += length
 	}
-	l.families[name] = f
+	p.families[strings.TrimSuffix(name, cubinsSuffix)] = f
 	return nil
 }
 
@@ -106,20 +126,37 @@ func Pack(modules []Module) (content []byte, index string, err error) {
 	return content, lines.String(), nil
 }
 
+// PackCubins is Pack of cubins.
+func PackCubins(modules []Module) (content []byte, index string) {
+	var lines strings.Builder
+	for _, m := range modules {
+		content = append(content, m.Text...)
+		fmt.Fprintln(&lines, m.Name, len(m.Text), m.Digest)
+	}
+	return content, lines.String()
+}
+
 // Families lists the families in the order of their names.
-func (l *Library) Families() []string { return slices.Sorted(maps.Keys(l.families)) }
+func (l *Library) Families() []string { return slices.Sorted(maps.Keys(l.texts.families)) }
 
 // Family returns the modules of a family, with their text. There are none where there is no such
 // family.
 func (l *Library) Family(name string) ([]Module, error) {
-	f := l.families[name]
+	return l.texts.family(name, l.Text)
+}
+
+// Cubins is Family of the family's cubins, some of which may be of other versions of their modules.
+func (l *Library) Cubins(name string) ([]Module, error) { return l.cubins.family(name, l.cubin) }
+
+func (p packed) family(name string, read func(module string) (string, error)) ([]Module, error) {
+	f := p.families[name]
 	if f == nil {
 		return nil, nil
 	}
 	var modules []Module
 	for _, m := range f.modules {
 		var err error
-		if m.Text, err = l.Text(m.Name); err != nil {
+		if m.Text, err = read(m.Name); err != nil {
 			return nil, err
 		}
 		modules = append(modules, m)
@@ -129,7 +166,7 @@ func (l *Library) Family(name string) ([]Module, error) {
 
 // Text returns the PTX of a module.
 func (l *Library) Text(module string) (string, error) {
-	p, ok := l.places[module]
+	p, ok := l.texts.places[module]
 	if !ok {
 		return "", fmt.Errorf("there is no compiled kernel %s in this program: go generate -tags gpu ./kernels/cuda compiles them", module)
 	}
@@ -142,6 +179,29 @@ func (l *Library) Text(module string) (string, error) {
 		return "", fmt.Errorf("the compiled kernel %s in %s.zst: %w", module, p.family.name, err)
 	}
 	return text, nil
+}
+
+// HasCubin reports whether there is a cubin of a module as it is.
+func (l *Library) HasCubin(module string) bool {
+	c, ok := l.cubins.places[module]
+	return ok && c.digest == l.texts.places[module].digest
+}
+
+// Cubin returns the cubin of a module that has one.
+func (l *Library) Cubin(module string) (string, error) {
+	if !l.HasCubin(module) {
+		return "", fmt.Errorf("there is no cubin of the kernel %s as it is: go generate -tags gpu ./kernels/cuda compiles it", module)
+	}
+	return l.cubin(module)
+}
+
+func (l *Library) cubin(module string) (string, error) {
+	p := l.cubins.places[module]
+	content, err := l.unpacked(p.family)
+	if err != nil {
+		return "", fmt.Errorf("the cubin of the kernel %s: %w", module, err)
+	}
+	return string(content[p.from:p.end]), nil
 }
 
 // unpacked returns the content of a family. It is forgotten when nobody has asked for a while: a

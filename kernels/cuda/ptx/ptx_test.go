@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // Each module unpacks to text of its own, and the text packs to what it was unpacked from.
@@ -42,8 +44,66 @@ func TestFamiliesUnpack(t *testing.T) {
 		if got != string(index) {
 			t.Errorf("the index of %s is\n%sits file has\n%s", name, got, index)
 		}
-		if from, err := l.unpacked(l.families[name]); err != nil || !bytes.Equal(content, from) {
+		if from, err := l.unpacked(l.texts.families[name]); err != nil || !bytes.Equal(content, from) {
 			t.Errorf("%s packs to something else than it was unpacked from", name)
+		}
+	}
+}
+
+// Each cubin is one, of a module that there is, and packs to what it was unpacked from.
+func TestCubinsUnpack(t *testing.T) {
+	l, err := Open(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range l.Families() {
+		cubins, err := l.Cubins(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, c := range cubins {
+			if _, ok := l.texts.places[c.Name]; !ok || !strings.HasPrefix(c.Text, "\x7fELF") || !strings.Contains(c.Text, "\x00.text."+c.Name+"\x00") {
+				t.Errorf("%s of %s is no cubin of a module", c.Name, name)
+			}
+		}
+		if cubins == nil {
+			continue
+		}
+		index, err := os.ReadFile(name + ".cubins.index")
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, got := PackCubins(cubins)
+		if got != string(index) {
+			t.Errorf("the index of the cubins of %s is\n%sits file has\n%s", name, got, index)
+		}
+		if from, err := l.unpacked(l.cubins.families[name]); err != nil || !bytes.Equal(content, from) {
+			t.Errorf("the cubins of %s pack to something else than they were unpacked from", name)
+		}
+	}
+}
+
+// A cubin counts only where it is of the module as it is.
+func TestStaleCubins(t *testing.T) {
+	content, index := PackCubins([]Module{{"one", "1", "code of one"}, {"two", "2", "code of two"}})
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer encoder.Close()
+	l, err := Open(fstest.MapFS{
+		"family.index":        {Data: []byte("one 5 1\ntwo 5 3\nthree 5 4\n")},
+		"family.cubins.index": {Data: []byte(index)},
+		"family.cubins.zst":   {Data: encoder.EncodeAll(content, nil)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for module, want := range map[string]string{"one": "code of one", "two": "", "three": "", "four": ""} {
+		got, err := l.Cubin(module)
+		if l.HasCubin(module) != (want != "") || got != want || (err != nil) != (want == "") {
+			t.Errorf("there is a cubin of %s: %v, it is %q, with the error %v", module, l.HasCubin(module), got, err)
 		}
 	}
 }
@@ -109,7 +169,7 @@ func BenchmarkFirstUse(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, name := range l.Families() {
-		f := l.families[name]
+		f := l.texts.families[name]
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := l.Text(f.modules[0].Name); err != nil {

@@ -44,7 +44,7 @@ template <class Shape> struct BackwardBarriers {
       barrierInit(fullTile(i), 1);
       barrierInit(emptyTile(i), warps + 3 + helpers);
       barrierInit(fullDS(i), Shape::Wide ? warps / 2 : warps);
-      barrierInit(emptyDS(i), warps + (options.storing ? 4 : 0));
+      barrierInit(emptyDS(i), warps + (options.storing ? 4 : options.sending ? 1 : 0));
       barrierInit(fullP(i), warps / 2);
       barrierInit(emptyP(i), warps / 2);
     }

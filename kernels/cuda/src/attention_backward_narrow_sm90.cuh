@@ -1,6 +1,7 @@
-// Attention backward for sm_90a, heads of up to 128: each consumer warpgroup has dK and dV of 64 of
-// the tile's 128 keys, and computes one of the two slices of dQ. Of tiles of 64 keys one has all,
-// and computes both.
+// Attention backward for sm_90a, heads of up to 128, and of 192 with values of 128 where a tile has
+// few queries: each consumer warpgroup has dK and dV of 64 of the tile's 128 keys, and computes one
+// of the two slices of dQ. A third slice both compute, each for half of the queries. Of tiles of 64
+// keys one warpgroup has all, and computes both slices.
 #pragma once
 #include "attention_backward_scores_sm90.cuh"
 
@@ -12,6 +13,8 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
   using Base::a, Base::barriers, Base::group, Base::keysParity, Base::lane, Base::n, Base::shared, Base::slot, Base::TileQ;
   using Base::Modified, Base::parityOf, Base::stageOf;
   static constexpr int Late = Shape::Late;
+  static constexpr bool Shares = Shape::Groups == 2 && Sums::Slices == 3;  // the third slice
+  static constexpr int SharedRegisters = Shares ? Base::SharedRegisters : 1;
 
   float s[TileQ / 2], dk[Shape::D / 2], dv[Shape::DV / 2];
 
@@ -57,14 +60,15 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
       return;
     }
     // dQ of the last step.
-    float dq[Sums::Registers];
+    float dq[Sums::Registers], common[SharedRegisters];
     this->waitDS(n - 1);
-    this->startSlice(dq, n - 1, group);
+    startSlices(dq, common, n - 1);
     productWait<0>();
     pin(dq);
+    if constexpr (Shares) pin(common);
     this->releaseDS(n - 1);
     if (lane() == 0) barrierArrive(barriers().emptyKV());
-    this->add(dq, n - 1, steps.before(), group);
+    addSlices(dq, common, n - 1, steps.before());
   }
 
   // step does one query tile, whose S is there, except for its dQ; it does the dQ of the step
@@ -89,12 +93,12 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     this->gradients(s, p, forValues, dp, packed, steps, Masked{});
     this->putDS(packed);
 
-    float dq[Sums::Registers];
+    float dq[Sums::Registers], common[SharedRegisters];
     // A second slice of a warpgroup alone is computed beside the next S.
-    constexpr bool adds = Late == 0 || !First::value, second = Shape::Groups < Sums::Slices;
+    constexpr bool adds = Late == 0 || !First::value, second = Shape::Groups < Sums::Slices && !Shares;
     if (adds) {
       this->waitDS(n - Late);
-      this->startSlice(dq, n - Late, group);
+      startSlices(dq, common, n - Late);
     }
     pin(packed);
     pin(dk);
@@ -104,8 +108,9 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     pin(forValues);
     if (adds) {
       pin(dq);
+      if constexpr (Shares) pin(common);
       if (!second) this->releaseDS(n - Late);
-      this->add(dq, n - Late, stepOfSums(steps), group);
+      addSlices(dq, common, n - Late, stepOfSums(steps));
     }
     const BackwardStep same = stepOfSums(steps);
     if (second) this->startSlice(dq, n - Late, group + Shape::Groups);
@@ -131,6 +136,21 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     // Nothing may be in flight over a loop's back edge: the compiler would make all products wait.
     productWait<0>();
     pin(s);
+  }
+
+  // startSlices starts the group's slice of dQ of step n and its part of one that is shared,
+  // addSlices adds them.
+  DEVICE void startSlices(float (&dq)[Sums::Registers], float (&common)[SharedRegisters], uint32_t n) const {
+    this->startSlice(dq, n, group);
+    if constexpr (Shares) this->startSharedSlice(common, n, 2);
+  }
+  DEVICE void addSlices(const float (&dq)[Sums::Registers], const float (&common)[SharedRegisters], uint32_t n, BackwardStep step) const {
+    if constexpr (Shares) {
+      this->add(dq, n, step, group, false);
+      this->add(common, n, step, 2, true);
+    } else {
+      this->add(dq, n, step, group);
+    }
   }
 
   // stepOfSums is the step whose dQ is added.

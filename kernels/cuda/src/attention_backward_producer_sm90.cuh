@@ -61,14 +61,15 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
       if (!mapped) return;
       barrierWait(barriers.emptyBias(), biasParity);
       biasParity ^= 1;
-      barrierExpect(barriers.fullBias(), Shape::BiasBytes);
+      barrierExpect(barriers.fullBias(), a.biasRow == 0 ? Shape::TileK / 64 * 128 : Shape::BiasBytes);
       BackwardSteps<Shape> ahead = steps;
       ahead.next();
       for (int c = 0; c < Shape::TileK / 64; c++) {
         const int column = t.tile * Shape::TileK + c * 64, sequence = a.biasSequence ? t.sequence : 0;
-        loadBoxOnce(shared + Shape::BiasAt + c * Shape::QChunk, biasMap, barriers.fullBias(), column, steps.m * Shape::TileQ,
+        const auto rowOf = [&](const BackwardSteps<Shape>& s) { return a.biasRow == 0 ? 0 : s.m * Shape::TileQ; };
+        loadBoxOnce(shared + Shape::BiasAt + c * Shape::QChunk, biasMap, barriers.fullBias(), column, rowOf(steps),
                     a.biasHead ? steps.head : 0, sequence);
-        if (ahead.left) prefetchBox(biasMap, column, ahead.m * Shape::TileQ, a.biasHead ? ahead.head : 0, sequence);
+        if (ahead.left) prefetchBox(biasMap, column, rowOf(ahead), a.biasHead ? ahead.head : 0, sequence);
       }
     };
     loadQ();
@@ -150,9 +151,24 @@ template <class Shape> DEVICE void backwardTurns(const AttentionArguments& a, co
   }
 }
 
+// storeBox writes the map's box at the coordinates (column, row, head, batch), which nobody will
+// read soon.
+DEVICE void storeBox(const CUtensorMap* map, uint32_t from, int column, int row, int head, int batch) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3, %4, %5}], [%1], %6;" ::
+               "l"((uint64_t)map), "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(policy) : "memory");
+}
+
+// storesRead waits until all that the thread stores has been read.
+DEVICE void storesRead() { asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
 // backwardAdded is one thread's part: it tells other blocks that dQ has been added. One fence
-// covers what all consumers did.
-template <class Shape> DEVICE void backwardAdded(const AttentionArguments& a, const BackwardBarriers<Shape>& barriers) {
+// covers what all consumers did. Before a step's dQ is added its dS is there, which is the gradient
+// of a bias alone.
+template <class Shape>
+DEVICE void backwardAdded(const CUtensorMap* dBiasMap, const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
+  const bool sending = BackwardOptions<Shape>(a).sending;
   Ring<2> slot(0);
   uint32_t n = 0;
   barrierArrive(barriers.turn());
@@ -162,6 +178,18 @@ template <class Shape> DEVICE void backwardAdded(const AttentionArguments& a, co
     for (BackwardSteps<Shape> steps(a, record); steps.left; steps.next(), n++) {
       const int order = record.order(steps.m);
       int32_t* const done = a.counters + 2 + Shape::Sums::place(a, record.sequence(), steps.head, steps.m);
+      if constexpr (Shape::Biased) {
+        if (sending) {
+          constexpr uint32_t Buffers = Shape::Late + 1;
+          const uint32_t buffer = n % Buffers;
+          barrierWait(barriers.fullDS(buffer), n / Buffers & 1);
+          for (int c = 0; c < Shape::TileK / 64; c++)
+            storeBox(dBiasMap, shared + Shape::DSAt + buffer * Shape::DSBytes + c * Shape::QChunk, record.key() + c * 64,
+                     steps.m * Shape::TileQ, steps.head, record.sequenceIndex());
+          storesRead();
+          barrierArrive(barriers.emptyDS(buffer));
+        }
+      }
       barrierWait(barriers.added(), n & 1);
       barrierArrive(barriers.turn());
       if (a.deterministic || order == 0) storeRelease(done, order + 1);

@@ -124,6 +124,19 @@ template <class Shape> struct BackwardScores {
     }
     productCommit();
   }
+  // startSharedSlice starts the slice that both groups compute, each for half of the queries.
+  static constexpr int SharedRegisters = Sums::Registers / 2;
+  DEVICE void startSharedSlice(float (&dq)[SharedRegisters], uint32_t n, int slice) const {
+    static_assert(Sums::Transposed && TileQ % 16 == 0, "a half is whole groups of eight queries");
+    const uint32_t dsAt = shared + Shape::DSAt + bufferOf(n) * Shape::DSBytes + group * (TileQ / 2 * 128);
+    forget(dq);
+    productFence();
+#pragma unroll
+    for (int i = 0; i < Shape::TileK / 16; i++)
+      Wgmma<TileQ / 2>::template ss<1, 0>(dq, operand(shared + Shape::KAt + slice * Shape::KChunk, i * 2048, Shape::KChunk),
+                                          operand(dsAt, i / 4 * Shape::QChunk + i % 4 * 32), i != 0);
+    productCommit();
+  }
   DEVICE void waitDS(uint32_t n) const { barrierWait(barriers().fullDS(bufferOf(n)), bufferParity(n)); }
   DEVICE void releaseDS(uint32_t n) const {
     if (lane() == 0) barrierArrive(barriers().emptyDS(bufferOf(n)));
@@ -218,11 +231,12 @@ template <class Shape> struct BackwardScores {
   // addMappedBias scales S and adds the bias, which lies in shared memory.
   DEVICE void addMappedBias(float (&s)[TileQ / 2], float factor) {
     barrierWait(barriers().fullBias(), n & 1);
-    const uint32_t from = shared + Shape::BiasAt + (Shape::Wide ? 0 : group * Shape::QChunk);
+    const bool same = a.biasRow == 0;  // in all rows, of which the first is there
+    const uint32_t from = shared + Shape::BiasAt + (Shape::Wide ? 0 : group * Shape::QChunk) + (same ? partAt() : matrixAt(0));
 #pragma unroll
     for (int i = 0; i < TileQ / 16; i++) {
       uint32_t b[4];
-      loadMatrix4Transposed(b, from + matrixAt(i));
+      loadMatrix4Transposed(b, from + (same ? 0 : i * 2048));
 #pragma unroll
       for (int x = 0; x < 4; x++) {
         const float2 both = unpack(b[x]);
@@ -240,6 +254,8 @@ template <class Shape> struct BackwardScores {
     const int matrix = lane() / 8, line = lane() % 8, part = thread() / 32 * 2 + matrix % 2;
     return (16 * i + matrix / 2 * 8 + line) * 128 + ((part ^ line) << 4);
   }
+  // partAt is the same where the chunk's first row is all.
+  DEVICE uint32_t partAt() const { return (thread() / 32 * 2 + lane() / 8 % 2) << 4; }
 
   // someFar tells whether the logsumexp of some query is far from zero.
   DEVICE bool someFar() const {
@@ -407,18 +423,23 @@ template <class Shape> struct BackwardScores {
     __syncwarp();
     if (lane() == 0) barrierArrive(barriers().fullDS(bufferOf(n)));
   }
-  // add adds a slice of dQ of step n to the sums when its turn has come.
-  DEVICE void add(const float (&dq)[Sums::Registers], uint32_t n, BackwardStep step, int slice) const {
+  // add adds a slice of dQ of step n, or the group's half of one, to the sums when its turn has
+  // come. The group's last one tells that all are there.
+  template <int N> DEVICE void add(const float (&dq)[N], uint32_t n, BackwardStep step, int slice, bool last) const {
     const int at = (step.head * tilesOfHead + tilesBefore + step.m) * Sums::Slices + slice;
-    float* const to = a.dQSum + (int64_t)at * Sums::SliceFloats + thread() * 4;
+    float* const to = a.dQSum + (int64_t)at * Sums::SliceFloats + thread() * 4 + (N < Sums::Registers ? group * N * 128 : 0);
     barrierWait(barriers().turn(), n & 1);
 #pragma unroll
-    for (int i = 0; i < Sums::Registers / 4; i++)
+    for (int i = 0; i < N / 4; i++)
       storeOrAddFloats4(step.m >= leads, to + i * 512, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-    if (slice + Shape::Groups >= Sums::Slices) {
+    if (last) {
       __syncwarp();
       if (lane() == 0) barrierArrive(barriers().added());
     }
+  }
+  // add adds one of the slices that the groups take in turn.
+  DEVICE void add(const float (&dq)[Sums::Registers], uint32_t n, BackwardStep step, int slice) const {
+    add(dq, n, step, slice, slice + Shape::Groups >= Sums::Slices);
   }
 
   // store writes dK or dV of the group's keys. Neighbouring lanes exchange halves, so that each has

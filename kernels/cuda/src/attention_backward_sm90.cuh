@@ -12,9 +12,10 @@
 // where they were computed, in registers, and only dS goes through shared memory, for dQ. dQ is
 // computed one step late, when both warpgroups have long written their half of dS, so that they
 // need not walk in step. It is added to sums in global memory straight from the registers, in their
-// order; attention_dq then scales and rounds the sums. Heads of more than 128 divide the work
-// otherwise: see attention_backward_wide_sm90.cuh. Where tiles of smaller heads are 64 keys, one
-// consumer warpgroup has them, and computes dQ in the same step: two such blocks run at a time.
+// order; attention_dq then scales and rounds the sums. Heads of more than 128 with tiles of 64 keys
+// divide the work otherwise: see attention_backward_wide_sm90.cuh. Where tiles of smaller heads are
+// 64 keys, one consumer warpgroup has them, and computes dQ in the same step: two such blocks run at
+// a time.
 //
 // The first tile of keys that sees a query tile writes its sums, so that nobody needs to clear
 // them, and the others wait for it. Where sums must be the same from run to run, all of them wait
@@ -33,7 +34,7 @@
 // attentionBackward is a block's part. Shapes without options need no map of the bias.
 template <class Shape>
 DEVICE void attentionBackward(const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v, const CUtensorMap* o,
-                              const CUtensorMap* bias, const AttentionArguments& a) {
+                              const CUtensorMap* bias, const CUtensorMap* dBias, const AttentionArguments& a) {
   extern __shared__ uint8_t memory[];
   const uint32_t shared = (sharedAddress(memory) + 1023) & ~1023u;
   const BackwardBarriers<Shape> barriers = {shared + Shape::BarriersAt};
@@ -54,7 +55,7 @@ DEVICE void attentionBackward(const CUtensorMap* q, const CUtensorMap* k, const 
     if (leader && warp == 0) backwardLoader<Shape>(q, k, v, o, bias, a, shared, barriers);
     if (warp == 1) backwardStats<Shape>(a, shared, barriers);
     if (leader && warp == 2) backwardTurns<Shape>(a, barriers);
-    if (leader && warp == 3) backwardAdded<Shape>(a, barriers);
+    if (leader && warp == 3) backwardAdded<Shape>(dBias, a, shared, barriers);
   } else if (!Shape::Modified || role < 3) {
     moreRegisters<Shape::ConsumerRegisters>();
     if constexpr (Shape::Wide)

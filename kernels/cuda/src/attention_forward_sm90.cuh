@@ -13,6 +13,7 @@
 // the mask makes them unequal. Key tiles are visited from the last to the first, so that those
 // which the mask cuts come first in the causal case.
 #pragma once
+#include "attention_bias_sm90.cuh"
 #include "attention_dropout.cuh"
 #include "attention_slopes_sm90.cuh"
 #include "attention_tiles.cuh"
@@ -346,9 +347,9 @@ template <class Shape, class Score> struct ForwardProducer {
       for (int i = 0; i < units; i++) {
         const uint32_t full = barriers.fullBias(bias.stage);
         barrierWait(barriers.emptyBias(bias.stage), bias.parity);
-        barrierExpect(full, Shape::BiasBytes);
-        loadBox(shared + Shape::BiasAt + bias.stage * Shape::BiasBytes, biasMap, full, j * Shape::TileK + i * columns, w.tile.row,
-                a.biasHead ? w.tile.head : 0, a.biasSequence ? w.tile.sequence : 0);
+        barrierExpect(full, a.biasRow == 0 ? 128 : Shape::BiasBytes);
+        loadBox(shared + Shape::BiasAt + bias.stage * Shape::BiasBytes, biasMap, full, j * Shape::TileK + i * columns,
+                a.biasRow == 0 ? 0 : w.tile.row, a.biasHead ? w.tile.head : 0, a.biasSequence ? w.tile.sequence : 0);
         bias.advance();
       }
     }
@@ -706,7 +707,7 @@ template <class Shape, class Score> struct ForwardConsumer {
     DEVICE Scores(ForwardConsumer& c, int j)
         : ScoreTileOf<Scalar, false, 1, TileK / 8>(c.s, c.row, j * TileK + c.pair, c.sequence, c.head), c(c) {}
     DEVICE bool addMappedBias(float factor) {
-      const bool mapped = Shape::StagesBias > 0 && c.a.biasMapped;
+      const bool mapped = Shape::StagesBias > 0 && (isBias<Score> || c.a.biasMapped);
       if (mapped) c.addMappedBias(factor);
       return mapped;
     }
@@ -715,13 +716,14 @@ template <class Shape, class Score> struct ForwardConsumer {
 
   // addMappedBias scales the scores and adds the bias, which lies in shared memory.
   DEVICE void addMappedBias(float scale) {
+    const bool same = a.biasRow == 0;  // in all rows, of which the first is there
     if (a.biasElement == ElementF32) {
 #pragma unroll
       for (int n = 0; n < TileK / 32; n++) {
         const uint32_t unit = takeBias();
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-          const int at = part * 64 + thread / 32 * 16 + lane / 4 + 8 * r;
+          const int at = same ? 0 : part * 64 + thread / 32 * 16 + lane / 4 + 8 * r;
 #pragma unroll
           for (int i = 0; i < 4; i++) {
             const float2 two = loadShared8(unit + at * 128 + ((2 * i + pair / 4) ^ (at & 7)) * 16 + pair % 4 * 4);
@@ -738,7 +740,7 @@ template <class Shape, class Score> struct ForwardConsumer {
         // The lane gives the address of a row of one of four 8×8 matrices: eight rows or the next
         // eight, eight columns or the next eight.
         const uint32_t unit = takeBias();
-        const int at = part * 64 + thread / 32 * 16 + lane % 16, next = lane / 16;
+        const int at = same ? 0 : part * 64 + thread / 32 * 16 + lane % 16, next = lane / 16;
 #pragma unroll
         for (int i = 0; i < 8; i += 2) {
           uint32_t two[4];

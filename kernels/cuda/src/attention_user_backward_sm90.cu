@@ -177,7 +177,7 @@ KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMa
   const CUtensorMap* const ofBias = nullptr;
 #endif
   static_assert(sizeof a == ARGUMENT_BYTES, "attention_score.go has other arguments");
-  attentionBackward<Shape>(&q, &k, &v, &o, ofBias, a);
+  attentionBackward<Shape>(&q, &k, &v, &o, ofBias, nullptr, a);
 }
 
 extern "C" __global__ void __launch_bounds__(256) attention_dq(const __grid_constant__ AttentionArguments a) {

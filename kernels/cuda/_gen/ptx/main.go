@@ -35,8 +35,9 @@ import (
 )
 
 const (
-	release = "12.4"
-	packed  = "ptx" // the folder
+	release       = "12.4"
+	cubinsRelease = "13.0"
+	packed        = "ptx" // the folder
 )
 
 // module is what one run of nvcc compiles.
@@ -44,6 +45,7 @@ type module struct {
 	Name, Source, Arch string
 	Defines            []string
 	Digest             string
+	Cubin              bool
 }
 
 func main() {
@@ -70,26 +72,46 @@ func run(only string, all bool, jobs int) error {
 	if err != nil {
 		return err
 	}
-	compiled, err := unpack(library)
+	compiled, cubins, err := unpack(library)
 	if err != nil {
 		return err
+	}
+	ptxas, err := assembler()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "ptx: no cubin is compiled:", err)
 	}
 	var group sync.WaitGroup
 	var mutex sync.Mutex // guards compiled
 	failures := make([]error, len(modules))
 	turns := make(chan struct{}, jobs)
 	for i, m := range modules {
-		if !strings.Contains(m.Name, only) || !all && compiled[m.Name].Digest == m.Digest {
+		compiles := all || compiled[m.Name].Digest != m.Digest
+		assembles := m.Cubin && ptxas != "" && (all || cubins[m.Name].Digest != m.Digest)
+		if !strings.Contains(m.Name, only) || !compiles && !assembles {
 			continue
 		}
 		group.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			text, err := m.compile(nvcc)
+			mutex.Lock()
+			made := compiled[m.Name]
+			mutex.Unlock()
+			var err error
+			if compiles {
+				made = ptx.Module{Name: m.Name, Digest: m.Digest}
+				made.Text, err = m.compile(nvcc)
+			}
+			code := ptx.Module{Name: m.Name, Digest: m.Digest}
+			if err == nil && assembles {
+				code.Text, err = assemble(ptxas, made)
+			}
 			if failures[i] = err; err == nil {
 				mutex.Lock()
 				defer mutex.Unlock()
-				compiled[m.Name] = ptx.Module{Name: m.Name, Digest: m.Digest, Text: text}
+				compiled[m.Name] = made
+				if assembles {
+					cubins[m.Name] = code
+				}
 			}
 		})
 	}
@@ -97,32 +119,40 @@ func run(only string, all bool, jobs int) error {
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}
-	return pack(library, modules, compiled)
+	return pack(library, modules, compiled, cubins)
 }
 
-// unpack returns all modules of a library by name.
-func unpack(library *ptx.Library) (map[string]ptx.Module, error) {
-	modules := map[string]ptx.Module{}
+// unpack returns all modules of a library by name, and their cubins.
+func unpack(library *ptx.Library) (texts, cubins map[string]ptx.Module, err error) {
+	texts, cubins = map[string]ptx.Module{}, map[string]ptx.Module{}
 	for _, name := range library.Families() {
-		family, err := library.Family(name)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range family {
-			modules[m.Name] = m
+		for _, kind := range []struct {
+			read func(string) ([]ptx.Module, error)
+			to   map[string]ptx.Module
+		}{{library.Family, texts}, {library.Cubins, cubins}} {
+			family, err := kind.read(name)
+			if err != nil {
+				return nil, nil, err
+			}
+			for _, m := range family {
+				kind.to[m.Name] = m
+			}
 		}
 	}
-	return modules, nil
+	return texts, cubins, nil
 }
 
 // pack writes the families of the listed modules, in the order of the list, and removes the
 // families that have none.
-func pack(library *ptx.Library, modules []module, compiled map[string]ptx.Module) error {
-	families := map[string][]ptx.Module{}
+func pack(library *ptx.Library, modules []module, compiled, cubins map[string]ptx.Module) error {
+	families, ofCubins := map[string][]ptx.Module{}, map[string][]ptx.Module{}
 	for _, m := range modules {
 		if c, ok := compiled[m.Name]; ok { // not left out by -only
 			name := strings.TrimSuffix(m.Source, ".cu")
 			families[name] = append(families[name], c)
+			if c, ok := cubins[m.Name]; ok && m.Cubin {
+				ofCubins[name] = append(ofCubins[name], c)
+			}
 		}
 	}
 	var group sync.WaitGroup
@@ -130,7 +160,7 @@ func pack(library *ptx.Library, modules []module, compiled map[string]ptx.Module
 	var failure error
 	for name, family := range families {
 		group.Go(func() {
-			err := packFamily(library, name, family)
+			err := errors.Join(packFamily(library, name, family), packCubins(library, name, ofCubins[name]))
 			mutex.Lock()
 			defer mutex.Unlock()
 			failure = errors.Join(failure, err)
@@ -140,7 +170,7 @@ func pack(library *ptx.Library, modules []module, compiled map[string]ptx.Module
 	for _, name := range library.Families() {
 		if len(families[name]) == 0 {
 			path := filepath.Join(packed, name)
-			failure = errors.Join(failure, os.Remove(path+".zst"), os.Remove(path+".index"))
+			failure = errors.Join(failure, os.Remove(path+".zst"), os.Remove(path+".index"), packCubins(library, name, nil))
 		}
 	}
 	return failure
@@ -172,6 +202,26 @@ func packFamily(library *ptx.Library, name string, family []ptx.Module) error {
 	return os.WriteFile(path+".index", []byte(index), 0o666)
 }
 
+// packCubins writes the files of a family's cubins that have changed, and removes them if there are
+// none.
+func packCubins(library *ptx.Library, name string, cubins []ptx.Module) error {
+	before, err := library.Cubins(name)
+	if err != nil || slices.Equal(cubins, before) {
+		return err
+	}
+	path := filepath.Join(packed, name+".cubins")
+	if len(cubins) == 0 {
+		return errors.Join(os.Remove(path+".zst"), os.Remove(path+".index"))
+	}
+	content, index := ptx.PackCubins(cubins)
+	if contentBefore, _ := ptx.PackCubins(before); !bytes.Equal(content, contentBefore) {
+		if err := compress(path+".zst", content); err != nil {
+			return fmt.Errorf("packing the cubins of %s: %w", name, err)
+		}
+	}
+	return os.WriteFile(path+".index", []byte(index), 0o666)
+}
+
 // compress writes a file that zstd makes of the content.
 func compress(file string, content []byte) error {
 	command := exec.Command("zstd", "--ultra", "-22", "--long=27", fmt.Sprintf("--stream-size=%d", len(content)), "-qf", "-o", file)
@@ -197,6 +247,37 @@ func compiler() (string, error) {
 		return "", fmt.Errorf("%s is not of release %s: install that release of the CUDA Toolkit, or name its compiler in $NVCC\n%s", nvcc, release, version)
 	}
 	return nvcc, nil
+}
+
+// assembler finds ptxas and makes sure that it is the right one.
+func assembler() (string, error) {
+	ptxas := os.Getenv("PTXAS")
+	if ptxas == "" {
+		ptxas = "ptxas"
+	}
+	version, err := exec.Command(ptxas, "--version").Output()
+	if err != nil || !bytes.Contains(version, []byte("release "+cubinsRelease+",")) {
+		return "", fmt.Errorf("%s is not of release %s: name one in $PTXAS, such as that of the Python package nvidia-cuda-nvcc 13.0.88", ptxas, cubinsRelease)
+	}
+	return ptxas, nil
+}
+
+// assemble makes a cubin of a module.
+func assemble(ptxas string, m ptx.Module) (string, error) {
+	folder, err := os.MkdirTemp("", "stheno-cubin")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(folder)
+	in, out := filepath.Join(folder, m.Name+".ptx"), filepath.Join(folder, m.Name+".cubin")
+	if err := os.WriteFile(in, []byte(m.Text), 0o666); err != nil {
+		return "", err
+	}
+	if text, err := exec.Command(ptxas, "-arch=sm_90a", in, "-o", out).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", m.Name, err, text)
+	}
+	code, err := os.ReadFile(out)
+	return string(code), err
 }
 
 // list asks the package's tables which modules there are. They stand in files that need neither C
