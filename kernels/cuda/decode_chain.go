@@ -51,7 +51,7 @@ type linkArguments struct {
 	items, heads, offset               int32
 	amplitude, scale                   float32
 	blocks                             int32
-	packed, _                          int32
+	packed, whole                      int32
 }
 
 // chainArguments is ChainArguments in src/decode_chain.cu.
@@ -273,6 +273,10 @@ func (b *chainBuilder) begin(c *chained, row driver.Span, depth int32) {
 // share chooses how many blocks share a product's steps: as many as leave no panel to too many of
 // them.
 func (l *linkArguments) share(multiprocessors, rows int) bool {
+	if l.whole != 0 {
+		l.blocks = int32(min(multiprocessors, int(l.groups)))
+		return true
+	}
 	most := chainMostSteps
 	switch {
 	case l.packed != 0:
@@ -293,8 +297,30 @@ func (l *linkArguments) share(multiprocessors, rows int) bool {
 	}
 }
 
+// ofWholeColumns reports whether blocks have whole columns of the product, in tiles: where a block
+// has room for all of A, and all blocks have nearly as many tiles. There are no sums to tell other
+// blocks of then.
+func (p *fewRows) ofWholeColumns(multiprocessors int) bool {
+	const most, evenly = 8, .85
+	if p.packed == nil {
+		return false
+	}
+	packing, tiles := p.packed[0].DType, 0
+	for n, w := range p.packed {
+		if w.rows%chainTileColumns != 0 || w.Columns%depthOfPackedStep(packing) != 0 {
+			return false
+		}
+		if n == 0 || !p.gated {
+			tiles += w.rows / chainTileColumns
+		}
+	}
+	blocks := min(tiles, multiprocessors)
+	return tilesOf(p.arguments.m.depth, most*depthOfPackedStep(packing))*most <= chainMostPackedSteps &&
+		float64(tiles) >= evenly*float64(blocks*tilesOf(int32(tiles), blocks)) && 2*blocks >= multiprocessors
+}
+
 // newProductLink describes a product, of so many columns, and what it reads besides words.
-func newProductLink(p *fewRows) (l linkArguments, columns int32, reads []driver.Span) {
+func newProductLink(p *fewRows, multiprocessors int) (l linkArguments, columns int32, reads []driver.Span) {
 	g := p.arguments
 	l = linkArguments{kind: linkProduct, steps: int32(tilesOf(g.m.depth, depthOfStep)), halves: 1, depth: g.m.depth, outElement: g.m.cElement, data: g.m.c.data,
 		panel1: math.MaxInt32, panel2: math.MaxInt32, eps: g.eps, gamma: g.gamma, gammaWide: g.gammaWide}
@@ -304,6 +330,12 @@ func newProductLink(p *fewRows) (l linkArguments, columns int32, reads []driver.
 	if p.packed != nil {
 		l.packed = packings[p.packed[0].DType]
 		l.steps = int32(tilesOf(g.m.depth, depthOfPackedStep(p.packed[0].DType)))
+	}
+	panel := chainPanel
+	if p.ofWholeColumns(multiprocessors) {
+		const most = 8 // pieces of a step
+		l.whole, panel = 1+g.normed, chainTileColumns
+		l.steps = int32(tilesOf(l.steps, most))
 	}
 	if p.gated {
 		l.halves = 2
@@ -318,7 +350,7 @@ func newProductLink(p *fewRows) (l linkArguments, columns int32, reads []driver.
 			case 2:
 				l.panel2 = l.groups
 			}
-			l.groups, columns = l.groups+int32(tilesOf(w.columns, chainPanel)), columns+w.columns
+			l.groups, columns = l.groups+int32(tilesOf(w.columns, panel)), columns+w.columns
 		}
 		if w.bias != 0 {
 			reads = append(reads, driver.Span{From: address(w.bias), To: address(w.bias) + address(int(w.columns)*mapTypes[w.biasElement].bytes)})
@@ -336,7 +368,7 @@ func newProductLink(p *fewRows) (l linkArguments, columns int32, reads []driver.
 func (b *chainBuilder) addProduct(c *chained) bool {
 	p := c.product
 	g := p.arguments
-	l, columns, reads := newProductLink(p)
+	l, columns, reads := newProductLink(p, b.device.Multiprocessors)
 	l.firstMap = int32(len(b.maps))
 	if !l.share(b.device.Multiprocessors, c.rows()) {
 		return false
@@ -370,10 +402,13 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 			}
 		}
 	}
-	if g.normed != 0 {
+	if g.normed != 0 && l.whole == 0 {
 		before := &b.links[from]
-		count := before.groups * (chainPanel / 32)
-		if before.kind == linkAttention || count > chainMostSquares {
+		count, most := before.groups*(chainPanel/32), int32(chainMostSquares)
+		if before.whole != 0 {
+			count, most = before.groups, 2*most
+		}
+		if before.kind == linkAttention || count > most {
 			return false
 		}
 		if before.outSquares == 0 {
@@ -395,12 +430,15 @@ func (b *chainBuilder) addProduct(c *chained) bool {
 	if g.m.cElement != elementF32 {
 		l.out = b.take(int(columns / 2))
 	}
-	b.partials = max(b.partials, int(l.groups*l.halves*l.fragments)*chainPanel)
+	b.partials = max(b.partials, int(l.groups*l.halves*l.fragments)*chainPanel) // none of whole columns
 	for _, w := range p.b {
 		b.maps = append(b.maps, boxesOf(w, !p.bRows, columnsOfPanel))
 	}
 	for _, w := range p.packed {
 		codes, scales := w.boxes(chainPanel, scalesOfStep)
+		if l.whole != 0 {
+			codes, scales = w.boxes(chainTileColumns, chainScalesOfTile(w.DType))
+		}
 		b.maps, b.packed = append(b.maps, codes, scales), true
 	}
 	b.append(c, l, result, reads, nil)

@@ -238,6 +238,7 @@ func TestDecodeChain(t *testing.T) {
 		{layers: 2, dim: 2048, size: 128, heads: 16, keyHeads: 16, hidden: 2816, vocabulary: 2000, capacity: 3400, held: 3300, packed: kernels.Int8},
 		{layers: 2, dim: 1184, size: 128, heads: 12, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int8, biased: true},
 		{layers: 2, dim: 1184, heads: 16, keyHeads: 2, hidden: 3104, vocabulary: 3000, capacity: 100, held: 31, packed: kernels.Int4, biased: true},
+		{layers: 2, dim: 4096, size: 128, heads: 32, keyHeads: 8, hidden: 14336, vocabulary: 3000, capacity: 200, held: 100, packed: kernels.Int4, biased: true},
 		{layers: 3, dim: 2048, heads: 32, keyHeads: 4, hidden: 5632, vocabulary: 8000, capacity: 1200, held: 1034, rows: 16},
 		{layers: 2, dim: 1024, heads: 8, keyHeads: 8, hidden: 2816, vocabulary: 4000, capacity: 300, held: 33, biased: true, wide: true, rows: 5},
 		{layers: 2, dim: 1160, heads: 16, keyHeads: 2, hidden: 2008, vocabulary: 5000, capacity: 5000, held: 4500, transposed: true, rows: 2},

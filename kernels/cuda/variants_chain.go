@@ -5,6 +5,8 @@ package cuda
 import (
 	"fmt"
 	"strings"
+
+	"github.com/stheno-ml/stheno/kernels"
 )
 
 // Sizes of src/decode_chain.cu.
@@ -13,7 +15,7 @@ const (
 	chainPanel           = 128
 	chainStages          = 12
 	chainMostSteps       = 64
-	chainPackedStages    = 10
+	chainPackedStages    = 11
 	chainMostPackedSteps = 32
 	chainMostFragments   = 12
 	chainMostSquares     = 4 * 32
@@ -23,6 +25,8 @@ const (
 	chainTile            = 32
 	chainMostRuns        = 64
 	chainLinkBytes       = 336
+	chainTileColumns     = 16 // of whole columns
+	chainTilesOfRound    = 8
 )
 
 // Sizes of src/decode_chain_rows.cu that are others.
@@ -47,9 +51,13 @@ func chainShared(headSize int, packed bool) int {
 	const step, packedStep = 2 * 2 * 64 * 64, 2*2*64*64 + 16*chainPanel
 	ring := chainStages*step + 2*chainMostSteps*64*2 + 16*chainStages
 	if packed {
-		ring = chainPackedStages*packedStep + 2*chainMostPackedSteps*(8*64+4*16) + 16*chainPackedStages
+		ring = chainPackedStages*packedStep + chainMostPackedSteps*(8*64+4*16) + 16*chainPackedStages
 	}
-	return ring + (chainMostGroup+2)*(2*headSize+16) + 8*headSize/8*16 +
+	sums := 8 * headSize / 8 * 16
+	if packed {
+		sums = chainTilesOfRound*8*chainTileColumns*4 + 2*8*4
+	}
+	return ring + (chainMostGroup+2)*(2*headSize+16) + sums +
 		4*chainLinkBytes + 8*chainMostAttentions
 }
 
@@ -58,6 +66,14 @@ func chainRowsShared(headSize int) int {
 	const step, stepOfRows = 2 * 2 * 64 * 64, 2 * mostRows * 64
 	return chainStagesOfRows*(step+16) + chainStepsOfRows*stepOfRows + (chainMostGroup+2)*(2*headSize+16) +
 		4*chainRowsLinkBytes + 4*chainMostHeld + 4*chainMostAttentions + 4*mostRows + 8
+}
+
+// chainScalesOfTile is the bytes of a row's scales that come with a step of whole columns.
+func chainScalesOfTile(d kernels.DType) int {
+	if d == kernels.Int8 {
+		return 64
+	}
+	return 128
 }
 
 // chainFlight is how many steps of a block are on their way from memory at most. Two are enough for

@@ -19,6 +19,10 @@
 // panel is a fragment. The block with the panel's last step adds the fragments, in the order of the
 // depth, so that a launch gives the bits of the one before.
 //
+// Of packed matrices, blocks have whole columns instead where they have room for all of A: 16 at a
+// time, a tile. A step is 1,024 bytes of codes of each column, of which each warp has an eighth. So
+// no block waits for the sums of another.
+//
 // Matrices of 8 or 4 bits, as packed.cuh has them, lie (columns, depth). A step of theirs is 128
 // bytes of codes of each column, and their scales. Codes are multiplied as they are, by a row of
 // whole numbers: of A, times a power of two for each group of 32, in 14 bits and a sign. The eight
@@ -31,16 +35,24 @@
 #include "decode_chain.cuh"
 
 #ifdef PACKED
-constexpr int STAGES = 10, SCALES = 16 * PANEL;  // SCALES: bytes of a step's scales
+constexpr int STAGES = 11, SCALES = 16 * PANEL, PLACES_OF_A = 1;  // SCALES: bytes of a step's scales
 #else
-constexpr int STAGES = 12, SCALES = 0;
+constexpr int STAGES = 12, SCALES = 0, PLACES_OF_A = 2;
 #endif
 constexpr int STAGE = UNIT + SCALES, MOST_STEPS = 64;  // of A, that a block has of a product
 constexpr int MOST_PACKED_STEPS = 32;
 // Bytes of a packed step of A: what codes of its groups are multiplied by, and what sums of groups
 // lack and are multiplied by.
 constexpr int PIECES_OF_A = 8 * 64, PACKED_A = PIECES_OF_A + 4 * 16;
-constexpr int MOST_SQUARES = 4;               // words of squares that a lane reads
+// Words of squares that a lane reads.
+#ifdef PACKED
+constexpr int MOST_SQUARES = 8;
+#else
+constexpr int MOST_SQUARES = 4;
+#endif
+// Whole columns are added in rounds of tiles. A step of theirs has the eight pieces of the depth
+// that the eight warps multiply.
+constexpr int TILE_COLUMNS = 16, TILES_OF_ROUND = 8, PIECE = TILE_COLUMNS * 128;
 constexpr int NUMBERS = 512;                  // links of a chain
 constexpr int MERGED = HEAD_SIZE / 8;  // pairs of columns of a head that a block adds up at once
 
@@ -54,9 +66,10 @@ struct Held {
 struct Layout {
   static constexpr int ring = 0, a = ring + STAGES * STAGE;
   static constexpr int ofA = SCALES ? MOST_PACKED_STEPS * PACKED_A : MOST_STEPS * DEPTH * 2;
-  static constexpr int queries = a + 2 * ofA, ofQuery = HEAD_SIZE * 2 + 16;
+  static constexpr int queries = a + PLACES_OF_A * ofA, ofQuery = HEAD_SIZE * 2 + 16;
   static constexpr int fresh = queries + MOST_GROUP * ofQuery;  // the new key and the new value
-  static constexpr int sums = fresh + 2 * ofQuery, links = sums + CONSUMERS * MERGED * 16, held = links + LINKS * (int)sizeof(ChainLink);
+  static constexpr int ofSums = SCALES ? TILES_OF_ROUND * CONSUMERS * TILE_COLUMNS * 4 : CONSUMERS * MERGED * 16;
+  static constexpr int sums = fresh + 2 * ofQuery, squares = sums + ofSums, links = squares + (SCALES ? 2 * CONSUMERS * 4 : 0), held = links + LINKS * (int)sizeof(ChainLink);
   static constexpr int full = held + MOST_ATTENTIONS * (int)sizeof(Held), empty = full + 8 * STAGES, bytes = empty + 8 * STAGES;
 };
 static_assert(sizeof(ChainLink) % 16 == 0 && Layout::bytes <= 232448, "a link is copied 16 bytes at a time");
@@ -91,6 +104,10 @@ struct Plan {
   // groups: that the block finishes, from firstGroup on; count: fragments of the first of them
   int firstGroup, groups, count[2];
   DEVICE Plan(const ChainLink& l) : run(l) {
+    if (SCALES && l.whole) {
+      run = Run(l.groups, l.blocks);
+      return;
+    }
     const int steps = l.steps, halves = l.halves;
     panel = run.from / steps, step = run.from - panel * steps;
     ofFirst = (int)blockIdx.x - run.blockOf(panel * steps);
@@ -119,12 +136,12 @@ struct Tiles {
 
 // Ahead is what the producer needs of a link, in registers before it comes to it.
 struct Ahead {
-  int32_t kind, steps, groups, halves, firstMap, transposed, panel1, panel2, slot, keyHeads, depth, gammaWide, blocks, packed;
+  int32_t kind, steps, groups, halves, firstMap, transposed, panel1, panel2, slot, keyHeads, depth, gammaWide, blocks, packed, whole;
   const void* gamma;
 
   DEVICE Ahead(const ChainLink& l)
       : kind(l.kind), steps(l.steps), groups(l.groups), halves(l.halves), firstMap(l.firstMap), transposed(l.transposed), panel1(l.panel1), panel2(l.panel2),
-        slot(l.slot), keyHeads(l.keyHeads), depth(l.depth), gammaWide(l.gammaWide), blocks(l.blocks), packed(l.packed), gamma(l.gamma) {}
+        slot(l.slot), keyHeads(l.keyHeads), depth(l.depth), gammaWide(l.gammaWide), blocks(l.blocks), packed(l.packed), whole(l.whole), gamma(l.gamma) {}
 
   // prefetch brings the link's maps nearer, and the block's part of γ.
   DEVICE void prefetch(const CUtensorMap* maps) const {
@@ -153,7 +170,25 @@ DEVICE void produce(const ChainArguments& g, const Held* held, uint32_t at) {
     next = second;
     if (n + 1 < g.count) next.prefetch(g.maps);
     second = Ahead(g.links[min(n + 2, g.count - 1)]);
-    if (l.kind == Product) {
+    if (SCALES && l.kind == Product && l.whole) {
+      const Run run(l.groups, l.blocks);
+      const int scales = l.packed == Int8 ? 32 : 64;  // of a step and column
+      for (int tile = run.from; tile < run.to; tile++) {
+        const Place place(l, tile, TILE_COLUMNS);
+        for (int half = 0; half < l.halves; half++) {
+          const CUtensorMap* map = g.maps + l.firstMap + 2 * (l.halves == 2 ? half : place.weight);
+          for (int step = 0; step < l.steps; step++, ring.advance()) {
+            const uint32_t barrier = at + Layout::full + 8 * ring.stage, to = at + Layout::ring + ring.stage * STAGE;
+            begin();
+            barrierExpect(barrier, UNIT + TILE_COLUMNS * scales * 2);
+#pragma unroll
+            for (int piece = 0; piece < CONSUMERS; piece++)
+              loadBoxOnce(to + piece * PIECE, map, barrier, (step * CONSUMERS + piece) * 128, place.column, 0, 0);
+            loadBox(to + UNIT, map + 1, barrier, step * scales, place.column, 0, 0);
+          }
+        }
+      }
+    } else if (l.kind == Product) {
       const int steps = l.steps, halves = l.halves, transposed = l.transposed;
       const CUtensorMap* maps = g.maps + l.firstMap;
       const Run run(l);
@@ -214,9 +249,12 @@ struct Consumer {
   }
 
   DEVICE void source(const ChainLink& l, int number) const;
-  DEVICE void gather(const ChainLink& l, const Run& run, uint32_t to) const;
+  template <bool WHOLE> DEVICE void gather(const ChainLink& l, const Run& run, uint32_t to) const;
   template <bool transposed> DEVICE void multiply(const ChainLink& l, int number, const Plan& plan, uint32_t a);
   template <Packing packed> DEVICE void multiplyPacked(const ChainLink& l, int number, const Plan& plan, uint32_t a);
+  template <Packing packed> DEVICE void multiplyWhole(const ChainLink& l, int number, const Run& run, uint32_t a);
+  DEVICE void finishWhole(const ChainLink& l, int number, int tile, int count, uint64_t residual) const;
+  DEVICE uint32_t squaresOfWarps() const { return at + Layout::squares + products % 2 * CONSUMERS * 4; }
   DEVICE void finish(const ChainLink& l, int number, const Plan& plan) const;
   DEVICE void turn(const ChainLink& l, const Held& h, const Tiles& t);
   DEVICE void addFresh(uint32_t tile, int row) const;
@@ -278,12 +316,14 @@ DEVICE void putStep(uint32_t to, int four, uint32_t low, uint32_t high) {
 }
 
 // gather brings the steps of A that the block multiplies to shared memory, times γ, in the order of
-// the run.
-DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) const {
-  constexpr int AHEAD = 2;
+// the run. For whole columns that is all of A, of which a block adds up the squares.
+template <bool WHOLE> DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) const {
+  constexpr int AHEAD = WHOLE ? 4 : 2;
   const int FOURS = !SCALES || !l.packed ? DEPTH / 4 : l.packed == Int8 ? 128 / 4 : 256 / 4;
-  const int count = min(run.to - run.from, l.steps) * FOURS, first = run.from % l.steps;
+  const int steps = WHOLE ? l.steps * CONSUMERS : l.steps;
+  const int count = WHOLE ? (run.from < run.to ? steps * FOURS : 0) : min(run.to - run.from, steps) * FOURS, first = WHOLE ? 0 : run.from % steps;
   const uint32_t number = numberOf(l.inNumber);
+  float squares = 0;
   for (int i = threadIdx.x; i < count; i += AHEAD * JOINING) {
     uint64_t x[AHEAD][2] = {};
     float gamma[AHEAD][4] = {};
@@ -292,7 +332,7 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
     for (int n = 0; n < AHEAD; n++) {
       const int at = i + n * JOINING;
       int step = first + at / FOURS;
-      if (step >= l.steps) step -= l.steps;
+      if (step >= steps) step -= steps;
       depth[n] = (step * FOURS + at % FOURS) * 4;
       if (at >= count || depth[n] >= l.depth) depth[n] = -1;
       if (depth[n] >= 0 && l.gamma != nullptr) {
@@ -317,6 +357,10 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
       uint32_t low = 0, high = 0;
       if (depth[n] >= 0) {
         low = (uint32_t)x[n][0], high = (uint32_t)x[n][1];
+        if (WHOLE) {
+          const float2 y = unpack(low), z = unpack(high);
+          squares += fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(z.x, z.x, z.y * z.y)));
+        }
         if (l.gamma != nullptr) {
           const float2 y = unpack(low), z = unpack(high);
           low = pack(y.x * gamma[n][0], y.y * gamma[n][1]), high = pack(z.x * gamma[n][2], z.y * gamma[n][3]);
@@ -329,6 +373,9 @@ DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) co
         putStep(to + four / 16 * (DEPTH * 2), four % 16, low, high);
     }
   }
+  if (!WHOLE) return;
+  squares = sumOfWarp(squares);
+  if (lane() == 0) storeShared4(squaresOfWarps() + 4 * warp(), squares);
 }
 
 #ifdef PACKED
@@ -342,38 +389,35 @@ template <Packing packed> DEVICE void multiplyCodes(int (&c)[4], const uint32_t 
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// multiplyPacked is multiply of codes of four or eight bits.
-template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& l, int number, const Plan& plan, uint32_t a) {
-  constexpr int SETS = packed == Int8 ? 1 : 2;  // of four groups of a step, whose bytes are the columns of a product
-  const int steps = l.steps, row = 16 * warp() + lane() / 4, ofLane = 16 * warp() + lane() % 16, own = lane() / 4, t = lane() % 4;
-  // Lanes have the sums of upper bytes, or of lower ones.
-  const bool isUpper = t < 2;
-  const float counts = isUpper ? 256 : 1;
-  int panel = plan.panel, step = plan.step, slot = 0, place = plan.ofFirst;
-  float sums[2] = {0, 0};
-#pragma unroll 1
-  for (int left = plan.run.to - plan.run.from; left > 0; left--) {
-    // The codes of two pieces of either row, their scales, and of A what the lane multiplies by and
-    // adds beside.
-    uint32_t code[4][4], scale[SETS][2];
-    float2 mine[SETS];
-    uint4 beside[SETS];
-    const uint32_t x = a + slot * PACKED_A;
+// PackedStep is what a warp multiplies at once: of 16 columns 128 bytes of codes, their scales, and
+// of A what the lane multiplies by and adds beside.
+template <Packing packed> struct PackedStep {
+  static constexpr int SETS = packed == Int8 ? 1 : 2;  // of four groups, whose bytes are the columns of a product
+  uint32_t code[4][4], scale[SETS][2];
+  float2 mine[SETS];
+  uint4 beside[SETS];
+
+  DEVICE void loadA(uint32_t x) {
 #pragma unroll
     for (int set = 0; set < SETS; set++) {
-      mine[set] = loadShared8(x + set * 256 + (own % 4 * 2 + own / 4) * 32 + t * 8);
-      beside[set] = loadShared16(x + PIECES_OF_A + (2 * set + t % 2) * 16);
+      mine[set] = loadShared8(x + set * 256 + (lane() / 4 % 4 * 2 + lane() / 16) * 32 + lane() % 4 * 8);
+      beside[set] = loadShared16(x + PIECES_OF_A + (2 * set + lane() % 2) * 16);
     }
-    barrierWait(full(ring), ring.parity);
-    const uint32_t box = stage(ring);
+  }
+  // load reads codes of 16 columns. scales says where the lane has two scales of a set and a column.
+  template <class Scales> DEVICE void load(uint32_t codes, const Scales& scales) {
 #pragma unroll
-    for (int k = 0; k < 4; k++) loadMatrix4(code[k], boxed(box, ofLane, 2 * k + lane() / 16));
+    for (int k = 0; k < 4; k++) loadMatrix4(code[k], boxed(codes, lane() % 16, 2 * k + lane() / 16));
 #pragma unroll
-    for (int set = 0; set < SETS; set++) {
-      const uint32_t from = box + UNIT + row * 16 + (packed == Int8 ? step % 2 : set) * 8 + t % 2 * 4;
-      scale[set][0] = loadShared4(from), scale[set][1] = loadShared4(from + 8 * 16);
-    }
-    release();
+    for (int set = 0; set < SETS; set++)
+#pragma unroll
+      for (int n = 0; n < 2; n++) scale[set][n] = loadShared4(scales(set, lane() / 4 + 8 * n));
+  }
+  DEVICE void add(float (&sums)[2]) const {
+    // Lanes have the sums of upper bytes, or of lower ones.
+    const int t = lane() % 4;
+    const bool isUpper = t < 2;
+    const float counts = isUpper ? 256 : 1;
 #pragma unroll
     for (int set = 0; set < SETS; set++) {
       int c[4][4] = {};
@@ -401,16 +445,134 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
         sums[n] = fmaf(by.y * __uint_as_float(beside[set].w), fmaf(d[2 * n + 1], counts, less[1]), sums[n]);
       }
     }
+  }
+};
+
+// sumOfFour adds what the four lanes of a column have.
+DEVICE void sumOfFour(float (&sums)[2]) {
+#pragma unroll
+  for (int n = 0; n < 2; n++) sums[n] += __shfl_xor_sync(~0u, sums[n], 1), sums[n] += __shfl_xor_sync(~0u, sums[n], 2);
+}
+
+// multiplyPacked is multiply of codes of four or eight bits.
+template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& l, int number, const Plan& plan, uint32_t a) {
+  const int steps = l.steps, row = 16 * warp() + lane() / 4, t = lane() % 4;
+  int panel = plan.panel, step = plan.step, slot = 0, place = plan.ofFirst;
+  float sums[2] = {0, 0};
+#pragma unroll 1
+  for (int left = plan.run.to - plan.run.from; left > 0; left--) {
+    PackedStep<packed> s;
+    s.loadA(a + slot * PACKED_A);
+    barrierWait(full(ring), ring.parity);
+    const uint32_t box = stage(ring);
+    s.load(box + warp() * PIECE, [&](int set, int column) { return box + UNIT + (16 * warp() + column) * 16 + (packed == Int8 ? step % 2 : set) * 8 + t % 2 * 4; });
+    release();
+    s.add(sums);
     if (++slot == steps) slot = 0;
     if (++step < steps && left > 1) continue;
-#pragma unroll
-    for (int n = 0; n < 2; n++) sums[n] += __shfl_xor_sync(~0u, sums[n], 1), sums[n] += __shfl_xor_sync(~0u, sums[n], 2);
+    sumOfFour(sums);
     if (t == 0) {
       uint64_t* to = l.partials + (panel * l.fragments + place) * PANEL + row;
       put(to, word(sums[0], numberOf(number)));
       put(to + 8, word(sums[1], numberOf(number)));
     }
     sums[0] = sums[1] = 0, step = place = 0, panel++;
+  }
+}
+
+// multiplyWhole multiplies columns by all of A. Each warp has an eighth of a step's depth, and the
+// block adds up what its warps have.
+template <Packing packed> DEVICE void Consumer::multiplyWhole(const ChainLink& l, int number, const Run& run, uint32_t a) {
+  const int steps = l.steps, halves = l.halves, t = lane() % 4;
+  uint64_t residual = 0;  // on its way during the product
+  if (l.residual && (int)threadIdx.x < (run.to - run.from) * TILE_COLUMNS && threadIdx.x < TILES_OF_ROUND * TILE_COLUMNS) {
+    const Place place(l, run.from + threadIdx.x / TILE_COLUMNS, TILE_COLUMNS);
+    residual = get(l.residual + (l.weights[place.weight].first + place.column + threadIdx.x % TILE_COLUMNS) / 2);
+  }
+  int slot = 0, first = run.from;
+#pragma unroll 1
+  for (int tile = run.from; tile < run.to; tile++) {
+#pragma unroll 1
+    for (int half = 0; half < halves; half++) {
+      float sums[2] = {0, 0};
+#pragma unroll 1
+      for (int step = 0; step < steps; step++) {
+        PackedStep<packed> s;
+        s.loadA(a + (step * CONSUMERS + warp()) * PACKED_A);
+        barrierWait(full(ring), ring.parity);
+        const uint32_t box = stage(ring);
+        s.load(box + warp() * PIECE, [&](int set, int column) {
+          if (packed == Int8) return box + UNIT + column * 64 + ((warp() / 2 ^ column / 2 & 3) << 4) + warp() % 2 * 8 + t % 2 * 4;
+          return box + UNIT + column * 128 + ((warp() ^ column & 7) << 4) + set * 8 + t % 2 * 4;
+        });
+        release();
+        s.add(sums);
+      }
+      sumOfFour(sums);
+      if (t == 0) {
+        const uint32_t to = at + Layout::sums + ((slot * CONSUMERS + warp()) * TILE_COLUMNS + lane() / 4) * 4;
+        storeShared4(to, sums[0]), storeShared4(to + 32, sums[1]);
+      }
+      slot++;
+    }
+    const bool last = tile + 1 == run.to;
+    if (!last && slot < TILES_OF_ROUND) continue;
+    groupSync(1, JOINING);
+    finishWhole(l, number, first, tile + 1 - first, residual);
+    if (!last) groupSync(1, JOINING);
+    slot = 0, first = tile + 1, residual = 0;
+  }
+}
+
+// finishWhole finishes the columns of a round of tiles. A thread has a column.
+DEVICE void Consumer::finishWhole(const ChainLink& l, int number, int tile, int count, uint64_t residual) const {
+  if ((int)threadIdx.x / 32 * 2 >= count) return;
+  const int nth = min((int)threadIdx.x / TILE_COLUMNS, count - 1), inTile = threadIdx.x % TILE_COLUMNS;
+  const bool there = threadIdx.x < count * TILE_COLUMNS, gated = l.halves == 2;
+  const Place place(l, tile + nth, TILE_COLUMNS);
+  const Weight& w = l.weights[place.weight];
+  const int column = place.column + inTile, c = w.first + column;
+  float y[2] = {0, 0}, scale = 1;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    if (half == 1 && !gated) break;
+    const uint32_t from = at + Layout::sums + ((nth * l.halves + half) * CONSUMERS * TILE_COLUMNS + inTile) * 4;
+#pragma unroll
+    for (int n = 0; n < CONSUMERS; n++) y[half] += loadSharedFloat(from + n * TILE_COLUMNS * 4);
+  }
+  if (l.whole == 2) {
+    float sum = 0;
+    const uint32_t from = at + Layout::squares + (products + 1) % 2 * CONSUMERS * 4;
+#pragma unroll
+    for (int n = 0; n < CONSUMERS; n++) sum += loadSharedFloat(from + 4 * n);
+    scale = rsqrtf(sum / l.depth + l.eps);
+  }
+  float z = y[0] * scale;
+  if (w.bias) z += loadElement(w.bias, column, w.biasElement);
+  if (gated) {
+    float up = y[1] * scale;
+    if (l.weights[1].bias) up += loadElement(l.weights[1].bias, column, l.weights[1].biasElement);
+    z = silu(z) * up;
+  }
+  if (l.residual && there) {
+    while (!isOf(residual, numberOf(l.residualNumber))) residual = get(l.residual + c / 2);
+    z += c % 2 ? unpack((uint32_t)residual).y : unpack((uint32_t)residual).x;
+  }
+  __syncwarp();
+  const uint32_t both = pack(z, __shfl_down_sync(~0u, z, 1));
+  if (there && l.out && c % 2 == 0) put(l.out + c / 2, word(both, numberOf(number)));
+  if (there && l.data) {
+    if (l.outElement == ElementF32)
+      ((float*)l.data)[c] = z;
+    else if (c % 2 == 0)
+      ((uint32_t*)l.data)[c / 2] = both;
+  }
+  if (l.outSquares) {
+    const float2 x = unpack(both);
+    float square = c % 2 ? 0 : x.x * x.x + x.y * x.y;
+#pragma unroll
+    for (int other = 1; other < TILE_COLUMNS; other *= 2) square += __shfl_xor_sync(~0u, square, other);
+    if (there && inTile == 0) put(l.outSquares + tile + nth, word(square, numberOf(number)));
   }
 }
 #endif
@@ -772,8 +934,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
       c.source(l, n);
       meet();
     } else if (l.kind == Product) {
-      const uint32_t a = at + Layout::a + c.products++ % 2 * Layout::ofA;
-      c.gather(l, run.run, a);
+      const uint32_t a = at + Layout::a + c.products % PLACES_OF_A * Layout::ofA;
+#ifdef PACKED
+      if (l.whole) {
+        c.gather<true>(l, run.run, a);
+        c.products++;
+        meet();
+        if (l.packed == Int8)
+          c.multiplyWhole<Int8>(l, n, run.run, a);
+        else
+          c.multiplyWhole<Int4>(l, n, run.run, a);
+        continue;
+      }
+#endif
+      c.gather<false>(l, run.run, a);
+      c.products++;
       meet();
 #ifdef PACKED
       if (l.packed == Int8)
@@ -786,6 +961,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
         c.multiply<true>(l, n, run, a);
       else
         c.multiply<false>(l, n, run, a);
+      if (PLACES_OF_A == 1) groupSync(1, JOINING);  // all warps have read A
       c.finish(l, n, run);
     } else {
       const Held h = held[l.slot];

@@ -66,7 +66,8 @@ struct ChainLink {
   float amplitude, scale;         // scale: of scores, times log2 e
   int32_t blocks;                 // that share a product's steps
   int32_t packed;                 // a Packing: each weight has two maps then
-  int32_t reserved;
+  // 1 if blocks have whole columns, in groups of 16, 2 if there is a norm before such a product
+  int32_t whole;
 };
 
 // ChainState counts launches.
@@ -86,7 +87,8 @@ struct ChainArguments {
 struct Run {
   int total, blocks, from, to;
 
-  template <class Link> DEVICE Run(const Link& l) : total(l.groups * l.halves * l.steps), blocks(l.blocks) {
+  template <class Link> DEVICE Run(const Link& l) : Run(l.groups * l.halves * l.steps, l.blocks) {}
+  DEVICE Run(int total, int blocks) : total(total), blocks(blocks) {
     const int block = blockIdx.x;
     from = block < blocks ? block * total / blocks : 0, to = block < blocks ? (block + 1) * total / blocks : 0;
   }
@@ -96,8 +98,8 @@ struct Run {
 
 struct Place {
   int weight, column;  // of the weight
-  template <class Link> DEVICE Place(const Link& l, int group) : weight(group >= l.panel2 ? 2 : group >= l.panel1 ? 1 : 0) {
-    column = (group - (weight == 2 ? l.panel2 : weight == 1 ? l.panel1 : 0)) * PANEL;
+  template <class Link> DEVICE Place(const Link& l, int group, int columns = PANEL) : weight(group >= l.panel2 ? 2 : group >= l.panel1 ? 1 : 0) {
+    column = (group - (weight == 2 ? l.panel2 : weight == 1 ? l.panel1 : 0)) * columns;
   }
 };
 
