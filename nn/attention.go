@@ -56,7 +56,8 @@ type MultiHeadAttentionConfig struct {
 	// Parameters and the layer's name. Ranks needs to be nil, see [Scope.ShareSequences].
 	Options ops.AttentionOptions
 
-	places *disentangled // scores go by distances too; nil for not
+	places    *disentangled // scores go by distances too; nil for not
+	scoreAdds bool          // Options.Score adds to the score, and so shows nothing that a bias hides
 }
 
 // MultiHeadAttention is attention between projections: queries, keys and values are linear
@@ -224,7 +225,8 @@ type AttentionInputs struct {
 	// KeyLengths is how many keys each batch item has, (B), of int, int32 or int64: padding behind
 	// them is not read, which costs less than a KeyMask. It may change from run to run. With
 	// [kernels.CausalBottomRight] the last query sees the last of these keys; self-attention over
-	// sequences that begin together needs [kernels.CausalTopLeft].
+	// sequences that begin together needs [kernels.CausalTopLeft], and a KeyMask where there is a
+	// window or ALiBi. There a Score and a Mask see as many queries as keys.
 	KeyLengths Tensor
 	// Bias is added to the scores, (1|B, 1|Heads, 1|S, Sk), in the place of that of the options.
 	Bias Tensor
@@ -358,7 +360,9 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 		o.Bias = in.Bias.n
 	}
 	if !in.KeyLengths.IsZero() {
-		o.KVLengths = in.KeyLengths.n
+		if o.KVLengths = in.KeyLengths.n; !m.c.Cross && !m.beginTogether(&o) {
+			return o, false
+		}
 	}
 	if in.KeyMask.IsZero() || !m.given("key mask", in.KeyMask) {
 		return o, m.isMade()
@@ -371,8 +375,43 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 		m.failf("key mask has shape %v, it needs one value for each key: %v", []int(got), []int(want))
 		return o, false
 	}
-	o.Bias = m.s.of(ops.KeyMask(in.KeyMask.n, o.Bias, m.s.dtype)).n
+	if o.Score == nil || m.c.scoreAdds {
+		o.Bias = m.s.of(ops.KeyMask(in.KeyMask.n, o.Bias, m.s.dtype)).n
+		return o, m.isMade()
+	}
+	// A score may make any number of a bias of −∞.
+	hidden := m.s.of(ops.KeyMask(in.KeyMask.n, nil, m.s.dtype)).Reshape([]int(in.KeyMask.Shape())...)
+	shown := o.Mask
+	o.Mask = func(p ops.Pair) ops.Cond {
+		c := ops.Lookup(hidden.n, p.Batch, p.Key).Equal(0)
+		if shown != nil {
+			c = c.And(shown(p))
+		}
+		return c
+	}
 	return o, m.isMade()
+}
+
+// beginTogether makes a score and a mask of sequences that have lengths count positions from their
+// beginnings, and refuses what counts from the last key.
+func (m *MultiHeadAttention) beginTogether(o *ops.AttentionOptions) bool {
+	if o.Window != nil || o.ALiBi != nil {
+		m.failf("key lengths are given, and there is a window or ALiBi, which would count from the last key: it needs a key mask")
+		return false
+	}
+	if score := o.Score; score != nil {
+		o.Score = func(p ops.Pair) ops.Expr {
+			p.QueryLength = p.KeyLength
+			return score(p)
+		}
+	}
+	if mask := o.Mask; mask != nil {
+		o.Mask = func(p ops.Pair) ops.Cond {
+			p.QueryLength = p.KeyLength
+			return mask(p)
+		}
+	}
+	return true
 }
 
 // together gives queries, keys and values side by side, (B, S, (Heads+2·KVHeads)·HeadDim), as one

@@ -11,18 +11,21 @@ type DistanceConfig struct {
 	Farthest int // that distance and all beyond have one bucket
 }
 
-// newDistanceBias makes the bias, which all blocks share, and gives what adds it to scores. Both
-// says that keys behind a query count.
-func newDistanceBias(s *Scope, c DistanceConfig, heads int, both bool) func(ops.Pair) ops.Expr {
+// addDistanceBias makes the bias, which all blocks share, and adds it to the scores of attention.
+// Both says that keys behind a query count.
+func addDistanceBias(s *Scope, c DistanceConfig, attention *MultiHeadAttentionConfig, both bool) {
 	l := s.layer("Distances")
+	if attention.Options.Score != nil {
+		l.failf("Options.Score of attention is set, it needs to be nil where there are distances")
+		return
+	}
 	if c.Buckets < 4 || c.Buckets%4 != 0 || c.Farthest <= c.Buckets/2 {
 		l.failf("buckets is %d and farthest %d, it needs a multiple of 4 and more than half of it", c.Buckets, c.Farthest)
-		return nil
+		return
 	}
 	// The bias has the type of scores, whatever the model computes in.
-	table := NewEmbedding(s.Compute(s.dtype), EmbeddingConfig{Vocab: c.Buckets, Dim: heads})
-	if !l.isMade() {
-		return nil
+	table := NewEmbedding(s.Compute(s.dtype), EmbeddingConfig{Vocab: c.Buckets, Dim: attention.Heads})
+	if l.isMade() {
+		attention.Options.Score, attention.scoreAdds = ops.RelativeBias(table.weight, c.Farthest, both), true
 	}
-	return ops.RelativeBias(table.weight, c.Farthest, both)
 }

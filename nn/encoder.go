@@ -60,14 +60,14 @@ type EncoderHeads struct {
 // Disentangled places and places.norm.
 type Encoder struct {
 	layer
-	dim     int
-	embed   func(x Tensor, in EncoderInputs) Tensor
-	prefix  int   // how many vectors stand before those of patches
-	embnorm Layer // nil for none
-	drop    *Dropout
-	project Layer // nil for none
-	stack   *Stack
-	windows bool // some blocks have one
+	dim      int
+	embed    func(x Tensor, in EncoderInputs) Tensor
+	prefix   int   // how many vectors stand before those of patches
+	embnorm  Layer // nil for none
+	drop     *Dropout
+	project  Layer // nil for none
+	stack    *Stack
+	fromLast bool // some blocks have a window or ALiBi, which count from the last key
 
 	heads                    EncoderHeads
 	headDrop                 *Dropout    // is drop where that is the same
@@ -104,6 +104,9 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 		e.embed = func(images Tensor, in EncoderInputs) Tensor {
 			return embedding.ForwardMasked(images.Cast(e.s.compute), in.Hidden)
 		}
+		if c.Grid != 0 && c.Block.Attention.Turn != nil {
+			e.failf("Grid is set beside Turn of attention, it needs to be alone")
+		}
 		if c.Grid != 0 && e.nonNegative("grid", c.Grid, "none") {
 			c.Block.Attention.Turn = func(h Tensor) Tensor { return embedding.turnByGrid(h, c.Grid) }
 		}
@@ -122,7 +125,7 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 		e.project = e.linear("project", nil, LinearConfig{In: norm.Dim, Out: e.dim, Init: c.Block.Init})
 	}
 	if c.Distances != nil {
-		c.Block.Attention.Options.Score = newDistanceBias(s.Sub("distances"), *c.Distances, c.Block.Attention.Heads, true)
+		addDistanceBias(s.Sub("distances"), *c.Distances, &c.Block.Attention, true)
 	}
 	if c.Disentangled != nil {
 		c.Block.Attention.places = newDisentangled(s.Sub("places"), *c.Disentangled, c.Block, c.Dropout)
@@ -134,7 +137,8 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 		if c.Change != nil {
 			c.Change(i, b)
 		}
-		e.windows = e.windows || b.Attention.Options.Window != nil
+		o := &b.Attention.Options
+		e.fromLast = e.fromLast || o.Window != nil || o.ALiBi != nil
 	}})
 	e.addHeads(c, norm, words)
 	return e
@@ -204,9 +208,9 @@ type EncoderInputs struct {
 	Hidden    Tensor // of images: 1 for each patch in whose place the mask token stands, 0 for the others, (B, patches) of floats
 }
 
-// TakesLengths reports whether KeyLengths may be given: where blocks have windows, a KeyMask needs
-// to be.
-func (e *Encoder) TakesLengths() bool { return !e.windows }
+// TakesLengths reports whether KeyLengths may be given: where blocks have windows or ALiBi, a
+// KeyMask needs to be.
+func (e *Encoder) TakesLengths() bool { return !e.fromLast }
 
 // Forward gives a vector for each element of a sequence, (B, S, Dim): of tokens, which are (B, S)
 // of int, int32 or int64, or of images, (B, Channels, Height, Width), for which the first vector is
@@ -218,8 +222,8 @@ func (e *Encoder) ForwardWith(x Tensor, in EncoderInputs) Tensor {
 	if !e.given("x", x) {
 		return e.none(x)
 	}
-	if !in.KeyLengths.IsZero() && e.windows {
-		return e.failf("key lengths are given, and blocks have windows, which would count from the last key: it needs a KeyMask")
+	if !in.KeyLengths.IsZero() && e.fromLast {
+		return e.failf("key lengths are given, and blocks have windows or ALiBi, which would count from the last key: it needs a KeyMask")
 	}
 	h := e.embed(x, in)
 	if e.embnorm != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/score"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -139,6 +140,14 @@ func TestConfigErrors(t *testing.T) {
 		{llama(nn.LlamaConfig{Vocab: 5, Layers: 1, Heads: 2, KVHeads: 4, Dim: 8}), "MultiHeadAttention: heads is 2, it needs to be a multiple of kvHeads, which is 4"},
 		{llama(nn.LlamaConfig{Vocab: 5, Layers: 1, Heads: 4, Dim: 12}),
 			"MultiHeadAttention: RoPE turns 3 dimensions of a head, it needs to be an even number of at most 3"},
+		{func(s *nn.Scope) {
+			nn.NewLanguageModel(s, nn.LanguageModelConfig{Vocab: 5, Layers: 1, Distances: &nn.DistanceConfig{Buckets: 8, Farthest: 9}, Block: nn.BlockConfig{
+				Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Score: score.SoftCap(2)}}}})
+		}, "Distances: Options.Score of attention is set, it needs to be nil where there are distances"},
+		{func(s *nn.Scope) {
+			nn.NewEncoder(s, nn.EncoderConfig{Layers: 1, Grid: 9, Patches: &nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 4, Patch: 2}, Block: nn.BlockConfig{
+				Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Turn: func(h nn.Tensor) nn.Tensor { return h }}}})
+		}, "Encoder: Grid is set beside Turn of attention, it needs to be alone"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Ranks: struct{ kernels.Ranks }{}}}),
 			"MultiHeadAttention: Options.Ranks is set, it needs to be nil: Scope.ShareSequences is for the whole model"},
 	} {
@@ -257,6 +266,9 @@ func TestForwardErrors(t *testing.T) {
 		{attention(cross, func(s *scope, m *mha) {
 			m.ForwardWith(f32(s, 2, 3, 8), nn.AttentionInputs{Context: f32(s, 2, 4, 5), KeyMask: f32(s, 2, 3)})
 		}), "MultiHeadAttention: key mask has shape [2 3], it needs one value for each key: [2 4]"},
+		{attention(nn.MultiHeadAttentionConfig{Options: ops.AttentionOptions{ALiBi: []float64{1, 0.5}}}, func(s *scope, m *mha) {
+			m.ForwardWith(f32(s, 2, 3, 8), nn.AttentionInputs{KeyLengths: node(s, tensor.Int, 2)})
+		}), "MultiHeadAttention: key lengths are given, and there is a window or ALiBi, which would count from the last key: it needs a key mask"},
 		{packed(func(s *scope, m *mha) { m.ForwardWith(f32(s, 6, 8), nn.AttentionInputs{KeyMask: f32(s, 1, 6)}) }),
 			"MultiHeadAttention: key mask is given, packed sequences have no padding to hide"},
 		{attention(self, func(s *scope, m *mha) {

@@ -117,7 +117,7 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 	}
 	m.drop = m.dropout("drop", c.Dropout)
 	if c.Distances != nil {
-		c.Block.Attention.Options.Score = newDistanceBias(s.Sub("distances"), *c.Distances, c.Block.Attention.Heads, false)
+		addDistanceBias(s.Sub("distances"), *c.Distances, &c.Block.Attention, false)
 	}
 	m.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change, NoNorm: c.NoLastNorm})
 	if m.project != nil {
