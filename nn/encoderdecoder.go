@@ -1,6 +1,10 @@
 package nn
 
-import "github.com/stheno-ml/stheno/ops"
+import (
+	"cmp"
+
+	"github.com/stheno-ml/stheno/ops"
+)
 
 // EncoderDecoderConfig describes an [EncoderDecoder].
 type EncoderDecoderConfig struct {
@@ -33,7 +37,12 @@ func NewEncoderDecoder(s *Scope, c EncoderDecoderConfig) *EncoderDecoder {
 			return m
 		}
 		text := *c.Encoder.Text
-		tokens := NewEmbedding(s.Sub("tokens"), EmbeddingConfig{Vocab: c.Decoder.Vocab, Dim: c.Decoder.Block.Attention.Dim})
+		dim := cmp.Or(c.Decoder.TokenDim, c.Decoder.Block.Attention.Dim)
+		if of := cmp.Or(text.Dim, c.Encoder.Block.Attention.Dim); of != dim {
+			m.failf("Shared is set and tokens of the encoder have %d features, it needs the %d of the decoder", of, dim)
+			return m
+		}
+		tokens := NewEmbedding(s.Sub("tokens"), EmbeddingConfig{Vocab: c.Decoder.Vocab, Dim: dim})
 		text.Tokens, c.Decoder.Tokens, c.Encoder.Text = tokens, tokens, &text
 	}
 	switch e := c.Encoder; {

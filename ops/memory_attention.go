@@ -12,8 +12,8 @@ import (
 
 // MemoryAttention is attention of q to all that a cache holds, to which it adds nothing: what a
 // decoder's cross-attention reads of a source, whose keys and values [KVCache.SetItem] has set.
-// Every query sees all of its item's tokens. There is no gradient. Options are those of
-// [CachedAttention], without a window.
+// Every query sees all of its item's tokens; several heads of queries may share one of keys. There
+// is no gradient. Options are those of [CachedAttention], without a window.
 func MemoryAttention(q *gorgonia.Node, memory *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
 	const name = "MemoryAttention"
 	o.Causal = kernels.NotCausal
@@ -44,8 +44,9 @@ func (m memoryAttention) describe(in tensors) (description, error) {
 		return description{}, fmt.Errorf("q is %v, the memory holds %v", p.Q.DType, c.DType)
 	case q[0] > c.Batch:
 		return description{}, fmt.Errorf("q has a batch of %d, it needs at most the memory's %d", q[0], c.Batch)
-	case q[1] != c.Heads || q[3] != c.HeadDim || c.ValueDim != c.HeadDim:
-		return description{}, fmt.Errorf("q has %d heads of size %d, the memory holds %d of size %d and values of %d", q[1], q[3], c.Heads, c.HeadDim, c.ValueDim)
+	case q[1]%c.Heads != 0 || q[3] != c.HeadDim || c.ValueDim != c.HeadDim:
+		return description{}, fmt.Errorf("q has %d heads of size %d, the memory holds %d of size %d and values of %d: "+
+			"it needs a multiple of as many heads, all of one size", q[1], q[3], c.Heads, c.HeadDim, c.ValueDim)
 	}
 	is := described(p.Q.DType, m.outputShape(p)...)
 	is.gradients = noGradient
