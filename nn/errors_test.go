@@ -149,7 +149,9 @@ func TestConfigErrors(t *testing.T) {
 				Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Turn: func(h nn.Tensor) nn.Tensor { return h }}}})
 		}, "Encoder: Grid is set beside Turn of attention, it needs to be alone"},
 		{func(s *nn.Scope) {
-			block := func(dim int) nn.BlockConfig { return nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: 2}} }
+			block := func(dim int) nn.BlockConfig {
+				return nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: 2}}
+			}
 			nn.NewEncoderDecoder(s, nn.EncoderDecoderConfig{Shared: true, Encoder: nn.EncoderConfig{Layers: 1, Text: &nn.TextConfig{Vocab: 5, Context: 6}, Block: block(8)},
 				Decoder: nn.LanguageModelConfig{Vocab: 5, Layers: 1, Block: block(12)}})
 		}, "EncoderDecoder: Shared is set and tokens of the encoder have 8 features, it needs the 12 of the decoder"},
