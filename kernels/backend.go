@@ -44,9 +44,19 @@ type Backend interface {
 	SoftmaxKernels
 }
 
+// GradientsInPlace is a [Backend] that can write the gradients of a [GateGradient] over what they
+// are of. Elsewhere, and where it cannot, C and DUp overlap no input.
+type GradientsInPlace interface {
+	// GateGradientsInPlace reports whether a product with such an epilogue may have C where Z is,
+	// and DUp where Up is. It goes by shapes, strides and types.
+	GateGradientsInPlace(m *MatMul, c Tensor) bool
+}
+
 // Borrower is a [Backend] whose kernels borrow large memory of the device for a call. It tells how
 // much, in bytes, by shapes and types alone.
 type Borrower interface {
+	// Occupies is how many bytes of the device a tensor of so many takes.
+	Occupies(bytes int) int
 	MatMulBorrows(m *MatMul) int
 	LinearCrossEntropyBorrows(c *LinearCrossEntropy, out LinearCrossEntropyOutputs) int
 }

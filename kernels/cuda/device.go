@@ -26,6 +26,9 @@ type (
 func read(t kernels.Tensor) readable    { return driver.Read(t) }
 func written(t kernels.Tensor) writable { return driver.Written(t) }
 
+// Occupies is how many bytes of the device a tensor of so many takes.
+func (d *Device) Occupies(bytes int) int { return driver.Occupies(bytes) }
+
 // Device is a GPU. Its methods may be called from any goroutine; their work runs in the order of
 // the calls.
 type Device struct {

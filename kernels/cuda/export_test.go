@@ -81,29 +81,6 @@ func AttentionKernels(operands string, maps bool) (names []string) {
 	return names
 }
 
-// Widen does so without a copy of what it makes.
-func (d *Device) Widen(t kernels.Tensor, dtype kernels.DType, rowMajor bool) error {
-	_, block, err := d.widened(t, dtype, rowMajor)
-	if err == nil {
-		block.Free()
-	}
-	return err
-}
-
-// Widened is a packed matrix, or its transpose, in floats: row-major, or as it lies.
-func (d *Device) Widened(t kernels.Tensor, dtype kernels.DType, rowMajor bool) (kernels.Tensor, error) {
-	wide, block, err := d.widened(t, dtype, rowMajor)
-	if err != nil {
-		return wide, err
-	}
-	defer block.Free()
-	to, err := d.Alloc(dtype, t.Shape...)
-	if err != nil {
-		return wide, err
-	}
-	return to, d.copies([]pair{{to, wide}})
-}
-
 // Float8Product rounds the operands of a product to 8 bits once, and gives what queues the product
 // of those. The caller releases what it borrowed.
 func (d *Device) Float8Product(m *kernels.MatMul, c kernels.Tensor) (launch func() error, release func(), err error) {

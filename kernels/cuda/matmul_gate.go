@@ -22,7 +22,7 @@ func (d *Device) matMulGate(m *kernels.MatMul, e kernels.Gate, out kernels.MatMu
 func (p *product) gates(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
 	g := p.args
-	v = matmul90{matmulTile: broadTile, element: elementOf(p.dtype), bRows: true, epilogue: epilogue90{kind: gates}}
+	v = matmul90{matmulTile: broadTile, element: elementOf(p.dtype), bRows: !p.operand(1).mappable(true), epilogue: epilogue90{kind: gates}}
 	if !p.device.hasMaps() || p.dtype == kernels.F32 || g.cElement != v.element || len(out.C.Shape) != 2 || out.ColumnSums.IsSet() ||
 		g.depth == 0 || !p.hasFewFactors() || int(g.rows) <= v.rows() || int64(g.rows)*int64(g.columns) < large ||
 		m.B.Strides[0] != e.BUp.Strides[0] || m.B.Strides[1] != e.BUp.Strides[1] || e.Pre.Strides[0] != e.Up.Strides[0] {
@@ -34,7 +34,7 @@ func (p *product) gates(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOut
 	}
 	g.b.data = b
 	p.axes = []batchAxis{{size: 2, strides: [4]int64{1: between, 3: elementsBetween(written(e.Pre), written(e.Up), e.Pre.DType)}}}
-	return v, p.way() == wayHalves && p.operand(0).mappable(true) && p.operand(1).mappable(false)
+	return v, p.way() == wayHalves && p.operand(0).mappable(true) && p.operand(1).mappable(!v.bRows)
 }
 
 // elementsBetween is how far behind a tensor's data another's lie.

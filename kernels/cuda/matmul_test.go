@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -527,6 +528,7 @@ func TestMatMulGated(t *testing.T) {
 			{m: 5, n: 7, k: 3}, {batch: []int{2, 2}, m: 33, n: 40, k: 24, gap: 8}, {m: 1030, n: 1032, k: 72, transposeB: true, gap: 8},
 			{m: 8200, n: 136, k: 136, transposeB: true}, {m: 300, n: 3600, k: 264, transposeB: true, gap: 16}, {m: 1100, n: 1001, k: 40, transposeB: true},
 			{m: 1030, n: 1032, k: 264, transposeB: true, plus: []int{8}}, {m: 1030, n: 1032, k: 72, transposeB: true, plus: []int{5, 100}, gap: 8},
+			{m: 1030, n: 1032, k: 72, gap: 8}, {m: 300, n: 3600, k: 264}, {m: 1030, n: 1032, k: 264, plus: []int{5, 100}, gap: 8},
 		} {
 			const large = 2
 			if i >= large && dtype == kernels.F32 {
@@ -574,6 +576,9 @@ func TestMatMulGated(t *testing.T) {
 			if !slices.Equal(first, download(t, d, p.out.C)) || !slices.Equal(firstUp, download(t, d, epilogue.DUp)) {
 				t.Errorf("%v: a second call gives other bits", p)
 			}
+			if c.n%8 == 0 && i >= large {
+				p.overwrites(epilogue, first, firstUp)
+			}
 			if i > large && len(c.plus) == 0 {
 				continue
 			}
@@ -592,6 +597,26 @@ func TestMatMulGated(t *testing.T) {
 	}
 }
 
+// overwrites checks that a product's two gradients come to lie over what they are of, with the bits
+// of those that lie elsewhere.
+func (p *productTest) overwrites(e kernels.GateGradient, first, firstUp []float64) {
+	p.t.Helper()
+	z, up := alloc(p.t, p.d, e.Z.DType, e.Z.Shape...), alloc(p.t, p.d, e.Up.DType, e.Up.Shape...)
+	over := p.problem
+	over.Epilogue = kernels.GateGradient{Z: e.Z, Up: e.Up, DUp: e.Up}
+	if !p.d.GateGradientsInPlace(&over, e.Z) {
+		p.t.Errorf("%v: gradients do not come to lie over what they are of", p)
+		return
+	}
+	err := errors.Join(p.d.Copy(z, e.Z), p.d.Copy(up, e.Up), p.d.MatMul(&over, kernels.MatMulOutputs{C: e.Z}))
+	if got, gotUp := download(p.t, p.d, e.Z), download(p.t, p.d, e.Up); !slices.Equal(first, got) || !slices.Equal(firstUp, gotUp) {
+		p.t.Errorf("%v: gradients over what they are of have other bits", p)
+	}
+	if err = errors.Join(err, p.d.Copy(e.Z, z), p.d.Copy(e.Up, up)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // A product may be the first half of a gated MLP: in one pass where it is large and of 16 bits, and
 // the second product lies behind the first. The factors lie in any order.
 func TestMatMulGating(t *testing.T) {
@@ -601,6 +626,8 @@ func TestMatMulGating(t *testing.T) {
 			{m: 5, n: 7, k: 3}, {batch: []int{2, 2}, m: 33, n: 40, k: 24, gap: 8}, {m: 90, n: 72, k: 64, transposeB: true},
 			{m: 1030, n: 1032, k: 72, gap: 8}, {m: 8200, n: 136, k: 136}, {m: 300, n: 3600, k: 1000, gap: 16}, {m: 1100, n: 1001, k: 40},
 			{m: 90, n: 72, k: 64, plus: []int{9}}, {m: 1030, n: 1032, k: 72, plus: []int{16}}, {m: 1030, n: 1032, k: 264, plus: []int{5, 100}, gap: 8},
+			{m: 1030, n: 1032, k: 72, transposeB: true, gap: 8}, {m: 8200, n: 136, k: 136, transposeB: true},
+			{m: 300, n: 3600, k: 1000, transposeB: true, gap: 16}, {m: 1030, n: 1032, k: 264, transposeB: true, plus: []int{5, 100}, gap: 8},
 		} {
 			const large = 3
 			if i >= large && dtype == kernels.F32 {

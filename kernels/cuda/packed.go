@@ -94,15 +94,14 @@ func (d *Device) matMulPacked(m *kernels.MatMul, out kernels.MatMulOutputs) erro
 		return err
 	}
 	wide := *m
-	gate, isGate := m.Epilogue.(kernels.Gate)
-	b, block, err := d.widened(m.B, m.A.DType, isGate)
+	b, block, err := d.widened(m.B, m.A.DType)
 	if err != nil {
 		return d.failed("matmul", err)
 	}
 	defer block.Free()
 	wide.B = b
-	if isGate {
-		up, block, err := d.widened(gate.BUp, m.A.DType, true)
+	if gate, ok := m.Epilogue.(kernels.Gate); ok {
+		up, block, err := d.widened(gate.BUp, m.A.DType)
 		if err != nil {
 			return d.failed("matmul", err)
 		}
@@ -134,41 +133,53 @@ type widening struct {
 	stride int64
 }
 
-// widened gives a packed matrix, or its transpose, as floats in scratch memory: row-major if asked,
-// and otherwise as it lies. The caller frees the memory when what reads it is queued.
-func (d *Device) widened(t kernels.Tensor, dtype kernels.DType, rowMajor bool) (wide kernels.Tensor, block *driver.Block, err error) {
-	const (
-		side, threads = 64, 256
-		ofWarp        = 1024 // elements of a row
-		multiple      = 8    // of elements of a row
-	)
-	m, owner, err := d.packedOf(t)
-	if err != nil {
-		return wide, nil, err
-	}
-	isTransposed := t.Strides[0] == 1
-	suffix, length, rows := "", m.columns, m.rows
-	if rowMajor && isTransposed {
-		suffix, length, rows = "_t", m.rows, m.columns
-	}
-	stride := (int(length) + multiple - 1) &^ (multiple - 1)
-	if block, err = d.scratch(int(rows) * stride * dtype.Size()); err != nil {
+// widened gives a packed matrix, or its transpose, as floats in scratch memory. The caller frees it
+// when what reads it is queued.
+func (d *Device) widened(t kernels.Tensor, dtype kernels.DType) (wide kernels.Tensor, block *driver.Block, err error) {
+	if block, err = d.scratch(t.Elements() * dtype.Size()); err != nil {
 		return wide, nil, fmt.Errorf("scratch memory: %w", err)
 	}
-	entry := map[kernels.DType]string{kernels.Int8: "widen_int8", kernels.Int4: "widen_int4", kernels.NF4: "widen_nf4"}[t.DType] + entrySuffixes[dtype] + suffix
-	blocks := tilesOf(m.rows, side) * tilesOf(m.columns, side)
-	if suffix == "" {
-		blocks = (int(m.rows)*tilesOf(m.columns, ofWarp) + threads/32 - 1) / (threads / 32)
-	}
-	g := &widening{m, block.At, int64(stride)}
-	if err := d.launch(shapeOf("packed", entry, [3]int{blocks, 1, 1}, threads, 0), nil, unsafe.Pointer(g)); err != nil {
+	wide = kernels.Tensor{Data: block.At.Pointer(), DType: dtype, Shape: t.Shape, Strides: t.Strides}
+	if err := d.widen(t, dtype, block.At); err != nil {
 		block.Free()
 		return wide, nil, err
 	}
-	runtime.KeepAlive(owner)
-	wide = kernels.Tensor{Data: block.At.Pointer(), DType: dtype, Shape: t.Shape, Strides: []int{stride, 1}}
-	if isTransposed && suffix == "" {
-		wide.Strides = []int{1, stride}
-	}
 	return wide, block, nil
+}
+
+// WidensFor reports whether products of so many rows do not read packed matrices as they are.
+func (d *Device) WidensFor(rows int) bool { return rows > mostRows }
+
+// Widen makes floats of a packed matrix.
+func (d *Device) Widen(t, to kernels.Tensor) error {
+	if err := kernels.CheckWiden(t, to); err != nil {
+		return d.callError("widen", err)
+	}
+	if to.Elements() == 0 {
+		return nil
+	}
+	defer runtime.KeepAlive(t)
+	defer runtime.KeepAlive(to)
+	if err := d.widen(t, to.DType, written(to).Address()); err != nil {
+		return d.failed("widen", err)
+	}
+	return nil
+}
+
+// widen queues the kernel that writes a packed matrix, as it lies, to an address.
+func (d *Device) widen(t kernels.Tensor, dtype kernels.DType, to address) error {
+	const (
+		threads = 256
+		ofWarp  = 1024 // elements of a row
+	)
+	m, owner, err := d.packedOf(t)
+	if err != nil {
+		return err
+	}
+	entry := map[kernels.DType]string{kernels.Int8: "widen_int8", kernels.Int4: "widen_int4", kernels.NF4: "widen_nf4"}[t.DType] + entrySuffixes[dtype]
+	blocks := (int(m.rows)*tilesOf(m.columns, ofWarp) + threads/32 - 1) / (threads / 32)
+	g := &widening{m, to, int64(m.columns)}
+	err = d.launch(shapeOf("packed", entry, [3]int{blocks, 1, 1}, threads, 0), nil, unsafe.Pointer(g))
+	runtime.KeepAlive(owner)
+	return err
 }

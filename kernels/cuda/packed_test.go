@@ -51,13 +51,12 @@ func TestWidened(t *testing.T) {
 			rows, columns := shape[0], shape[1]
 			on, wide := packedMatrix(t, d, dtype, rows, columns, uint64(i))
 			for _, to := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
-				for way := range 3 {
-					x, transposed := on, way > 0
+				for way, transposed := range []bool{false, true} {
+					x, got := on, alloc(t, d, to, rows, columns)
 					if transposed {
-						x = on.Permute(1, 0)
+						x, got = x.Permute(1, 0), got.Permute(1, 0)
 					}
-					got, err := d.Widened(x, to, way == 2)
-					if err != nil {
+					if err := d.Widen(x, got); err != nil {
 						t.Fatal(err)
 					}
 					list := download(t, d, got)

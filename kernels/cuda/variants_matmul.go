@@ -197,9 +197,12 @@ func matmul90Variants() []matmul90 {
 				}
 			}
 		}
-		list = append(list, matmul90{matmulTile: broadTile, element: e, epilogue: epilogue90{kind: gateGradients}})
 		list = append(list, matmul90{matmulTile: sideTile, element: e, aColumns: true, bRows: true})
-		list = append(list, matmul90{matmulTile: broadTile, element: e, bRows: true, epilogue: epilogue90{kind: gates}})
+		for _, bRows := range []bool{false, true} {
+			for _, kind := range []epilogueKind{gates, gateGradients} {
+				list = append(list, matmul90{matmulTile: broadTile, element: e, bRows: bRows, epilogue: epilogue90{kind: kind}})
+			}
+		}
 	}
 	list = append(list, matmul90{matmulTile: float8Tile, element: elementBF16})
 	for _, columns := range []bool{false, true} {

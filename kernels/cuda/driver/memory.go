@@ -186,6 +186,9 @@ func tensorClass(bytes int) int {
 	return roundUp(bytes, 128)
 }
 
+// Occupies is how large the block of a tensor of so many bytes is.
+func Occupies(bytes int) int { return tensorClass(bytes) }
+
 // roundUp rounds a size up by at most a part of it, a power of two.
 func roundUp(bytes, part int) int {
 	const smallest = 512

@@ -344,11 +344,15 @@ DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSche
           for (int n = 0; n < Shape::TileColumns; n += Shape::BChunk)
             loadBox(b + n * 128, mapB, barrier, n, depth, p.column / Shape::TileColumns, 0);
         } else if constexpr (Shape::Epilogue::TWO_FACTORS) {
-          static_assert(BRows && Shape::Cluster == 2);
+          static_assert(Shape::Cluster == 2);
           const int place = blockIdx.x % 2 ^ (slice < s.second ? s.swapped : 0);
+          if constexpr (BRows) {
 #pragma unroll
-          for (int n = 0; n < Part; n += Shape::BChunk)
-            loadBoxForAll<Shape::Cluster>(b + (mine + n) * 128, mapB, barrier, p.column + n, depth, place, 0);
+            for (int n = 0; n < Part; n += Shape::BChunk)
+              loadBoxForAll<Shape::Cluster>(b + (mine + n) * 128, mapB, barrier, p.column + n, depth, place, 0);
+          } else {
+            loadBoxForAll<Shape::Cluster>(b + mine * 128, mapB, barrier, depth, p.column, place, 0);
+          }
         } else if constexpr (BRows) {
           // A box is 64 columns of the slice's depth, or of half of it where a block's part is no
           // multiple of 64 columns.
@@ -712,7 +716,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       const uint32_t a = shared + ring.stage * Shape::StageBytes + (Shape::Turns ? 0 : group) * Shape::Blocks * 8192;
       const uint32_t b = shared + ring.stage * Shape::StageBytes + Shape::Parts * Shape::ABytes;
       const uint64_t left = descriptor(a, 8192, 1024);
-      const uint64_t right = Shape::BChunk == 64 ? descriptor(b, 8192, 1024) : descriptor(b, 4096, 512) + Swizzle64;
+      const uint64_t right = Shape::BChunk == 64 || !BRows ? descriptor(b, 8192, 1024) : descriptor(b, 4096, 512) + Swizzle64;
       barrierWait(full + 8 * ring.stage, ring.parity);
       productFence();
 #pragma unroll

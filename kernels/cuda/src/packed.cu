@@ -1,6 +1,6 @@
-// Packed matrices in floats: to_ij = number of m_ij times its scale, rounded to the type of to; to is
-// (rows, columns), or its transpose (columns, rows). A thread has 16 elements of a row at a time,
-// whose codes are 8 neighbouring bytes, or 16 of 8 bits. They have one scale.
+// Packed matrices in floats: to_ij = number of m_ij times its scale, rounded to the type of to; both
+// are (rows, columns). A thread has 16 elements of a row at a time, whose codes are 8 neighbouring
+// bytes, or 16 of 8 bits. They have one scale.
 #include "packed.cuh"
 
 struct Widening {
@@ -11,7 +11,6 @@ struct Widening {
 
 constexpr int THREADS = 256, EACH = 16;
 constexpr int TIMES = 2;   // that a warp has 32·EACH elements of a row
-constexpr int SIDE = 64;   // of the tile that a block transposes
 
 // RowOfScales is what all scales of a row need.
 template <PackedKind kind> struct RowOfScales {
@@ -102,66 +101,17 @@ template <PackedKind kind, class T> __device__ __forceinline__ void widenRows(co
   }
 }
 
-// widenColumns is for the transpose: a block has a tile.
-template <PackedKind kind, class T> __device__ __forceinline__ void widenColumns(const Widening& g, const float* numbers) {
-  const Packed& m = g.from;
-  // Four bytes more a row: threads that read columns find neighbouring rows in different banks.
-  constexpr int ROW = SIDE + 4 / sizeof(T), Pieces = perAccess<T>;
-  __shared__ __align__(16) T tile[SIDE * ROW];
-  const int across = (m.columns + SIDE - 1) / SIDE;
-  const int firstRow = blockIdx.x / across * SIDE, firstColumn = blockIdx.x % across * SIDE;
-  const int i = threadIdx.x / (SIDE / EACH), number = firstColumn / EACH + threadIdx.x % (SIDE / EACH), row = firstRow + i;
-  static_assert(THREADS * EACH == SIDE * SIDE, "a thread has 16 elements");
-  if (row < m.rows && number < m.columns / EACH) {
-    const uint8_t* from = m.data + (int64_t)row * m.rowBytes;
-    Sixteen<kind> x;
-    x.load(from, number);
-    const float scale = RowOfScales<kind>(m, from).of(m, Sixteen<kind>::column(number, 0));
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      float eight[8];
-      x.eight(half, scale, numbers, eight);
-      T* to = tile + i * ROW + Sixteen<kind>::column(number, half) - firstColumn;
-#pragma unroll
-      for (int n = 0; n < 8; n += 4 / sizeof(T)) {
-        Piece<T, 4 / sizeof(T)> word;
-#pragma unroll
-        for (int e = 0; e < 4 / sizeof(T); e++) word.x[e] = fromFloat<T>(eight[n + e]);
-        *(Piece<T, 4 / sizeof(T)>*)(to + n) = word;
-      }
-    }
-  }
-  __syncthreads();
-#pragma unroll
-  for (int at = threadIdx.x; at < SIDE * SIDE / Pieces; at += THREADS) {
-    const int rest = at / 32, column = rest % 8 * 8 + at / 4 % 8, below = (rest / 8 * 4 + at % 4) * Pieces;
-    if (firstColumn + column >= m.columns || firstRow + below >= m.rows) continue;
-    Piece<T, Pieces> piece;
-#pragma unroll
-    for (int n = 0; n < Pieces; n++) piece.x[n] = tile[(below + n) * ROW + column];
-    *(Piece<T, Pieces>*)((T*)g.to + (firstColumn + column) * g.stride + firstRow + below) = piece;
-  }
-}
-
-template <PackedKind kind, class T, bool transposed> __device__ __forceinline__ void widen(const Widening& g) {
+template <PackedKind kind, class T> __device__ __forceinline__ void widen(const Widening& g) {
   __shared__ float numbers[16];
   if (threadIdx.x < 16) numbers[threadIdx.x] = g.from.numbers[threadIdx.x];
   __syncthreads();
-  if constexpr (transposed) widenColumns<kind, T>(g, numbers);
-  else widenRows<kind, T>(g, numbers);
+  widenRows<kind, T>(g, numbers);
 }
 
 #define ENTRIES(kind, name)                                                                                                              \
-  extern "C" __global__ void __launch_bounds__(THREADS) name##_f32(const __grid_constant__ Widening g) { widen<kind, float, false>(g); } \
-  extern "C" __global__ void __launch_bounds__(THREADS) name##_bf16(const __grid_constant__ Widening g) {                               \
-    widen<kind, __nv_bfloat16, false>(g);                                                                                                \
-  }                                                                                                                                      \
-  extern "C" __global__ void __launch_bounds__(THREADS) name##_f16(const __grid_constant__ Widening g) { widen<kind, __half, false>(g); } \
-  extern "C" __global__ void __launch_bounds__(THREADS) name##_f32_t(const __grid_constant__ Widening g) { widen<kind, float, true>(g); } \
-  extern "C" __global__ void __launch_bounds__(THREADS) name##_bf16_t(const __grid_constant__ Widening g) {                             \
-    widen<kind, __nv_bfloat16, true>(g);                                                                                                 \
-  }                                                                                                                                      \
-  extern "C" __global__ void __launch_bounds__(THREADS) name##_f16_t(const __grid_constant__ Widening g) { widen<kind, __half, true>(g); }
+  extern "C" __global__ void __launch_bounds__(THREADS) name##_f32(const __grid_constant__ Widening g) { widen<kind, float>(g); }          \
+  extern "C" __global__ void __launch_bounds__(THREADS) name##_bf16(const __grid_constant__ Widening g) { widen<kind, __nv_bfloat16>(g); } \
+  extern "C" __global__ void __launch_bounds__(THREADS) name##_f16(const __grid_constant__ Widening g) { widen<kind, __half>(g); }
 ENTRIES(Int8, widen_int8)
 ENTRIES(Int4, widen_int4)
 ENTRIES(NF4, widen_nf4)
