@@ -56,12 +56,13 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 	w := &estimator{plan: newPlan(g, kept), state: &graphState{}, device: &meter{stands: borrowerOf(g)}, work: map[uint64]float64{}, last: map[uint64]float64{}, held: map[uint64]int{}, given: map[uint64][]int{}}
 	w.plan.inputs = nil // the memory of results is none that an input could have
 	w.state.pool.shared = true
+	w.state.regions.chosen = s.regions.chosen
 	w.state.lossScale.Store(s.lossScale.Load())
 	w.state.mode.precision.Store(s.mode.precision.Load())
 	if err := w.run(); err != nil {
 		return Estimate{}, fmt.Errorf("EstimateRun: %w", err)
 	}
-	e := Estimate{Inputs: inputBytes(g), Results: w.device.bytes + w.device.borrowed + sumBytes(g), Work: w.device.work}
+	e := Estimate{Inputs: inputBytes(g, w.device.stands), Results: w.device.bytes + w.device.borrowed + sumBytes(g), Work: w.device.work}
 	for _, r := range s.regions.offered {
 		r.Bytes, r.Work = 0, 0
 		for _, id := range r.calls {
@@ -89,18 +90,19 @@ func borrowerOf(g *gorgonia.ExprGraph) kernels.Borrower {
 	return nil
 }
 
-// inputBytes is the memory of a graph's inputs, each counted once.
-func inputBytes(g *gorgonia.ExprGraph) (bytes int) {
+// inputBytes is the memory of a graph's inputs on a device, or on one that borrows nothing, each
+// counted once.
+func inputBytes(g *gorgonia.ExprGraph, on kernels.Borrower) (bytes int) {
 	seen := map[uintptr]bool{}
 	for _, n := range g.Inputs() {
 		if v, ok := n.Value().(*tensor.Dense); ok && !isEmpty(v) {
 			if at := v.Uintptr(); !seen[at] {
-				seen[at], bytes = true, bytes+int(v.MemSize())
+				seen[at], bytes = true, bytes+occupied(on, int(v.MemSize()))
 			}
 			continue
 		}
 		if n.Type() != nil && n.Dtype() != (tensor.Dtype{}) {
-			bytes += n.Shape().TotalSize() * int(n.Dtype().Size())
+			bytes += occupied(on, n.Shape().TotalSize()*int(n.Dtype().Size()))
 		}
 	}
 	return bytes
@@ -184,7 +186,7 @@ func (e *estimator) run() error {
 
 // double is a call like another that has not run.
 func (e *estimator) double(c *call) *call {
-	d := &call{signature: c.signature, kernel: c.kernel, is: c.is, operands: slices.Clone(c.operands), outputs: slices.Clone(c.outputs)}
+	d := &call{signature: c.signature, kernel: c.kernel, is: c.is, repeats: c.repeats, operands: slices.Clone(c.operands), outputs: slices.Clone(c.outputs)}
 	d.member = member{graph: c.graph, state: e.state, plan: e.plan}
 	for i := range d.operands {
 		d.operands[i].d = result{gradient: true}

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -93,6 +94,54 @@ func (r *run) roundedWeight(i int, weight kernels.Tensor) kernels.Tensor {
 		return t
 	}
 	return weight
+}
+
+// widens reports whether packed weights become floats for the time of a run on x, rather than for
+// that of a product: several products then read what was made once, and graphs of trainings share
+// the memory.
+func (r *run) widens(x kernels.Tensor, weights ...kernels.Tensor) bool {
+	device, ok := r.Backend.(kernels.Widener)
+	if !ok || r.c.plan == nil || !r.c.plan.trains || x.DType == x.DType.Wide() || r.inFloat8() || !device.WidensFor(asMatrix(x).Shape[0]) {
+		return false
+	}
+	return !slices.ContainsFunc(weights, func(w kernels.Tensor) bool { return !w.DType.IsPacked() || w.Strides[0] != 1 })
+}
+
+// widened gives packed weights as floats of a type side by side, as they lie: their columns are
+// contiguous. A forward run that is made again for gradients saves them for these, if that is asked
+// for.
+func (r *run) widened(i int, dtype kernels.DType, save bool, weights ...kernels.Tensor) (all kernels.Tensor, err error) {
+	if all = r.saved(i); r.backward && all.IsSet() {
+		return all, nil
+	}
+	rows, columns := weights[0].Shape[0], columnsOf(weights)
+	saves := save && r.c.repeats && !r.backward
+	if saves {
+		all, err = r.keep(i, dtype, columns, rows)
+	} else {
+		all, err = r.scratch(dtype, columns, rows)
+	}
+	if err != nil {
+		return all, err
+	}
+	if all = all.Permute(1, 0); saves {
+		r.c.last.saved[i] = all
+	}
+	for n, to := range cut(1, all, weights) {
+		if err := r.Backend.(kernels.Widener).Widen(weights[n], to); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// widenedWeight is a weight for products with a run's x, or with gradients of what x gives: a
+// packed one as floats where these are made for the run, and another as it is.
+func (r *run) widenedWeight(i int, x, weight kernels.Tensor, save bool) (kernels.Tensor, error) {
+	if !r.widens(x, weight) {
+		return weight, nil
+	}
+	return r.widened(i, x.DType, save && i < len(r.c.last.saved), weight)
 }
 
 // product computes a·b + bias.

@@ -92,6 +92,11 @@ func (k linear) forward(r *run, in, out tensors) error {
 	if err := r.catchUp(0); err != nil {
 		return err
 	}
+	if !r.unread() {
+		if weight, err = r.widenedWeight(linearWeight, x, weight, r.wants(0)); err != nil {
+			return err
+		}
+	}
 	c, err := k.changes.begin(r, linearChange, x, tensors{weight}, in[3:])
 	if err != nil {
 		return err
@@ -142,7 +147,11 @@ func (k linear) backward(r *run, in, dOut, d tensors) (err error) {
 		return err
 	}
 	if d[0].IsSet() {
-		weight := r.savedFactor(linearFactor, r.roundedWeight(linearWeight, in[1])).transposed()
+		wide, err := r.widenedWeight(linearWeight, dz, r.roundedWeight(linearWeight, in[1]), false)
+		if err != nil {
+			return err
+		}
+		weight := r.savedFactor(linearFactor, wide).transposed()
 		product := kernels.MatMul{A: dz, RoundedA: rounded.rows, B: weight.Tensor, RoundedB: weight.columns, Plus: plus}
 		if err := r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
 			return err

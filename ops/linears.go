@@ -54,10 +54,10 @@ func (k *linears) change(x *gorgonia.Node, changes []Change) (inputs []input, er
 	return inputs, err
 }
 
-// linears is several layers of one input, and their changes. In 16 bits their weights, unless one
-// is packed, are copied to lie side by side, (in, all outs), and so are the gradients of the
-// outputs, (rows, all outs): one product then sums the gradient of the input over the layers too,
-// in float32.
+// linears is several layers of one input, and their changes. In 16 bits their weights are copied to
+// lie side by side, (in, all outs), or packed ones become floats that do, and so are the gradients
+// of the outputs, (rows, all outs): one product then sums the gradient of the input over the layers
+// too, in float32.
 type linears struct {
 	names      []string // of the weights
 	sideBySide bool     // there is one output
@@ -65,11 +65,12 @@ type linears struct {
 	changes    lowRank
 }
 
-// What it saves: the weights, where they lie side by side, what x and these weights are in 8 bits,
-// and what the changes do.
+// What it saves: the weights, where they lie side by side, or the first two where packed ones do
+// not; what x and these weights are in 8 bits, and what the changes do.
 const (
 	linearsWeights = 0
-	linearsX       = 1
+	linearsSecond  = 1
+	linearsX       = 2
 	linearsFactor  = linearsX + savesOfFactor
 	linearsChanges = linearsFactor + savesOfFactor
 )
@@ -119,7 +120,7 @@ func (k linears) describe(in tensors) (description, error) {
 
 func (k linears) forward(r *run, in, out tensors) error {
 	weights, biases := k.layers(in)
-	weights, all, err := k.join(r, in[0].DType, weights)
+	weights, all, err := k.join(r, in[0], weights)
 	if err != nil {
 		return err
 	}
@@ -215,7 +216,8 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 	x := asMatrix(in[0])
 	weights, _ := k.layers(in)
 	dWeights, dBiases := k.layers(d)
-	joins, ofChanges := k.joins(x.DType, weights), k.ofChanges(d)
+	widens, ofChanges := r.widens(x, weights...), k.ofChanges(d)
+	joins := k.joins(x.DType, weights) || widens && !k.apart
 	var dz factor
 	if joins && d[0].IsSet() || len(ofChanges) > 0 && x.DType != x.DType.Wide() {
 		var err error
@@ -234,9 +236,13 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 	if err != nil || !d[0].IsSet() {
 		return err
 	}
-	dx := asMatrix(d[0])
+	dx, joined := asMatrix(d[0]), r.saved(linearsWeights)
+	if widens {
+		if weights, joined, err = k.widened(r, x, weights, false); err != nil {
+			return err
+		}
+	}
 	if joins {
-		joined := r.saved(linearsWeights)
 		if !joined.IsSet() {
 			if joined, err = r.scratch(dx.DType, weights[0].Shape[0], columnsOf(weights)); err != nil {
 				return err
@@ -327,15 +333,20 @@ func (linears) sumGradients(r *run, dx kernels.Tensor, each, weights tensors, pl
 	return r.Copy(dx, sum)
 }
 
-// join gives the weights in the type of the input, and all of them as one where they lie side by
-// side. It saves copies for the backward run where that needs them.
-func (k linears) join(r *run, dtype kernels.DType, weights tensors) (each tensors, all kernels.Tensor, err error) {
-	save := r.wants(0) && !r.gathersAnew()
-	other := func(t kernels.Tensor) bool { return t.DType != dtype }
-	if !k.joins(dtype, weights) || !save && !slices.ContainsFunc(weights, other) {
+// join gives the weights in the type of x, and all of them as one where they lie side by side. It
+// saves copies for the backward run where that needs them. Where someone looks for memory, weights
+// that need no rounding are copied twice instead: that takes a quarter of the time that anything
+// else takes to save so much.
+func (k linears) join(r *run, x kernels.Tensor, weights tensors) (each tensors, all kernels.Tensor, err error) {
+	dtype, save := x.DType, r.wants(0) && !r.gathersAnew()
+	if r.widens(x, weights...) {
+		return k.widened(r, x, weights, save)
+	}
+	mixed := slices.ContainsFunc(weights, func(t kernels.Tensor) bool { return t.DType != dtype })
+	if !k.joins(dtype, weights) || !save && !mixed {
 		return weights, all, nil
 	}
-	if save {
+	if save && (mixed || r.inFloat8() || r.c.state.regions.chosen == nil) {
 		if all, err = r.rounded(dtype, weights...); err != nil {
 			return nil, all, err
 		}
@@ -351,6 +362,23 @@ func (k linears) join(r *run, dtype kernels.DType, weights tensors) (each tensor
 	}
 	each = cut(1, all, weights)
 	return each, all, copyEach(r, each, weights)
+}
+
+// widened is join of packed weights that become floats.
+func (k linears) widened(r *run, x kernels.Tensor, weights tensors, save bool) (each tensors, all kernels.Tensor, err error) {
+	if !k.apart {
+		if all, err = r.widened(linearsWeights, x.DType, save, weights...); err != nil {
+			return nil, all, err
+		}
+		return cut(1, all, weights), all, nil
+	}
+	for i, w := range weights {
+		if w, err = r.widenedWeight(linearsWeights+i, x, w, save); err != nil {
+			return nil, all, err
+		}
+		each = append(each, w)
+	}
+	return each, all, nil
 }
 
 // joinGradients copies the gradients of the outputs to lie side by side.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -25,6 +26,9 @@ type changeCase struct {
 	dropped       bool // x is what a norm gives, and some of it is dropped before it goes through A
 	frozen        bool // only the changes have gradients, and weights are kept in the type of x
 	shared        bool // the first two layers have one A, and all one In
+
+	packed tensor.Dtype // of the weights; none where they are not packed
+	again  bool         // the layers are computed again for their gradients
 }
 
 func changeCases() []changeCase {
@@ -76,7 +80,15 @@ func (c changeCase) build(g *gorgonia.ExprGraph, dtype tensor.Dtype, together bo
 			list[i] *= 0.5
 		}
 		v, kept := dense(wide, list, shape...), c.frozen && strings.HasPrefix(name, "w") && dtype != wide
-		if kept {
+		if kept && c.packed != (tensor.Dtype{}) {
+			turned, err := ops.Transposed(v)
+			if err == nil {
+				v, err = ops.Packed(turned, c.packed)
+			}
+			if err != nil {
+				panic(err)
+			}
+		} else if kept {
 			rounded, err := ops.Converted(v, dtype)
 			if err != nil {
 				panic(err)
@@ -137,6 +149,12 @@ func (c changeCase) build(g *gorgonia.ExprGraph, dtype tensor.Dtype, together bo
 		}
 	}
 	b.out = c.layers(x, weights, biases, changes, together)
+	if c.again {
+		ops.ReuseMemory(g)
+		for i, y := range b.out {
+			b.out[i] = gorgonia.Must(ops.Recompute(y, x))
+		}
+	}
 	return b
 }
 
@@ -274,6 +292,110 @@ func TestChangesAtOnce(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Beside packed weights, a device that makes floats of these does so once for a run, and not again
+// for the gradients of one that is made again. It gives what one does that reads packed weights in
+// each product. It is asked to write a gate's gradients over what they are of.
+func TestChangesBesideFloats(t *testing.T) {
+	for _, c := range []changeCase{
+		{kind: "Linear", rows: 9, in: 64, out: 70, ranks: []int{8}, scale: 2},
+		{kind: "Linear", rows: 9, in: 64, out: 70, ranks: []int{0}},
+		{kind: "Linears", rows: 6, in: 64, out: 8, ranks: []int{0, 8, 3}, scale: 2},
+		{kind: "LinearsSideBySide", rows: 6, in: 64, out: 8, ranks: []int{8, 8, 3}, scale: 2},
+		{kind: "LinearsSideBySide", rows: 6, in: 64, out: 8, ranks: []int{8, 8, 3}, scale: 2, again: true},
+		{kind: "SwiGLUMLP", rows: 6, in: 64, out: 128, ranks: []int{8, 8, 8}, scale: 1},
+		{kind: "SwiGLUMLP", rows: 6, in: 64, out: 128, ranks: []int{0, 0, 2}, scale: 1},
+		{kind: "SwiGLUMLP", rows: 6, in: 64, out: 128, ranks: []int{8, 8, 8}, scale: 1, again: true},
+	} {
+		c.frozen = true
+		for _, c.packed = range []tensor.Dtype{ops.Int8, ops.NF4} {
+			want := c.run(t, ops.BFloat16, true)
+			var got map[string][]float64
+			widened, inPlace := ops.OnWideHost(func() { got = c.run(t, ops.BFloat16, true) })
+			gates := 0
+			if c.kind == "SwiGLUMLP" {
+				gates = 1
+			}
+			if layers := len(c.ranks); widened != 2*layers || inPlace != gates {
+				t.Errorf("%v: %d matrices became floats, it needs %d, and %d gates' gradients lay in place, it needs %d", c, widened, 2*layers, inPlace, gates)
+			}
+			for name, list := range want {
+				largest := 0.0
+				for _, x := range list {
+					largest = max(largest, math.Abs(x))
+				}
+				for i, x := range list { // weights are rounded to 16 bits, or float32's as they are
+					if e := math.Abs(got[name][i] - x); !(e <= 0x1p-6*largest) {
+						t.Errorf("%v: %s[%d] is %v, it needs to be %v", c, name, i, got[name][i], x)
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// Frozen weights that lie side by side for their product do so from the forward to the backward
+// run, and where someone looks for memory in each by itself, with the same bits.
+func TestWeightsSideBySideWithinABudget(t *testing.T) {
+	const layers, features = 4, 64
+	build := func(seeks bool) (g *gorgonia.ExprGraph, wanted gorgonia.Nodes) {
+		g = gorgonia.NewGraph()
+		ops.ReuseMemory(g)
+		if seeks {
+			ops.RecomputeRegions(g)
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		value := func(name string, dtype tensor.Dtype, shape ...int) *gorgonia.Node {
+			v, err := ops.Converted(dense(tensor.Float32, normal(random, elements(shape)), shape...), dtype)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return input(g, name, v)
+		}
+		x := value("x", ops.BFloat16, 8, features)
+		var wrt gorgonia.Nodes
+		for i := range layers {
+			var weights gorgonia.Nodes
+			changes := make([]ops.Change, 2)
+			for n := range changes {
+				weights = append(weights, value(fmt.Sprint("w", i, n), ops.BFloat16, features, features/2))
+				changes[n] = ops.Change{A: value(fmt.Sprint("a", i, n), tensor.Float32, features, 8), B: value(fmt.Sprint("b", i, n), tensor.Float32, 8, features/2), Scale: 1}
+				wrt = append(wrt, changes[n].A, changes[n].B)
+			}
+			x = gorgonia.Must(ops.RMSNorm(gorgonia.Must(ops.LinearsSideBySide(x, weights, nil, changes...)), nil, ops.NormOptions{}))
+		}
+		out := gorgonia.Must(ops.Cast(x, tensor.Float32))
+		gradients, err := gorgonia.Grad(lossOf(gorgonia.Nodes{out}), wrt...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wanted = append(gradients, out)
+		ops.Keep(wanted...)
+		return g, wanted
+	}
+	var bytes [2]int
+	var results [2][][]float64
+	for i, seeks := range []bool{false, true} {
+		g, wanted := build(seeks)
+		e, err := ops.EstimateRun(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes[i] = e.Results
+		run(t, gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine())))
+		for _, n := range wanted {
+			results[i] = append(results[i], float64s(t, n.Value()))
+		}
+	}
+	// The block of one layer's may have another use beside them.
+	if saved, least := bytes[0]-bytes[1], (layers-2)*features*features*2; saved < least {
+		t.Errorf("a run within a budget takes %d bytes less, it needs to take at least %d less", saved, least)
+	}
+	if !reflect.DeepEqual(results[0], results[1]) {
+		t.Error("within a budget the results have other bits")
 	}
 }
 

@@ -41,8 +41,16 @@ func (d *meter) Name() string { return "an estimate" }
 
 func (d *meter) Alloc(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
 	t := kernels.Contiguous(nil, dtype, shape...)
-	d.bytes += t.Elements() * dtype.Size()
+	d.bytes += occupied(d.stands, t.Elements()*dtype.Size())
 	return t, nil
+}
+
+// occupied is how much of a device's memory a tensor of so many bytes takes.
+func occupied(b kernels.Borrower, bytes int) int {
+	if b == nil {
+		return bytes
+	}
+	return b.Occupies(bytes)
 }
 
 func (d *meter) Owner(kernels.Tensor) any { return nil }
@@ -264,6 +272,20 @@ func (d *meter) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	return d.add(m.FLOPs(), m, out)
 }
 
+// GateGradientsInPlace reports whether the device that it stands for writes them so.
+func (d *meter) GateGradientsInPlace(m *kernels.MatMul, c kernels.Tensor) bool {
+	device, ok := d.stands.(kernels.GradientsInPlace)
+	return ok && device.GateGradientsInPlace(m, c)
+}
+
+// WidensFor reports whether the device that it stands for does.
+func (d *meter) WidensFor(rows int) bool {
+	device, ok := d.stands.(kernels.Widener)
+	return ok && device.WidensFor(rows)
+}
+
+func (d *meter) Widen(packed, to kernels.Tensor) error { return d.add(0, packed, to) }
+
 // TakesThinProducts reports whether the device that it stands for does.
 func (d *meter) TakesThinProducts(p *kernels.ThinProducts, parts int) bool {
 	device, ok := d.stands.(kernels.ThinKernels)
@@ -404,6 +426,8 @@ func (d *meter) SoftmaxBackward(y, dy, dx kernels.Tensor) error {
 }
 
 var (
-	_ kernels.Backend     = (*meter)(nil)
-	_ kernels.ThinKernels = (*meter)(nil)
+	_ kernels.Backend          = (*meter)(nil)
+	_ kernels.ThinKernels      = (*meter)(nil)
+	_ kernels.GradientsInPlace = (*meter)(nil)
+	_ kernels.Widener          = (*meter)(nil)
 )

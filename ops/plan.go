@@ -17,6 +17,7 @@ type plan struct {
 	steps  []*step        // in the order in which a tapeMachine runs them
 	of     map[uint64]*step
 	held   map[*result]bool // someone may look at the result after its readers have run
+	trains bool             // there are gradients among the steps
 	room   int              // the last step that leaves room for transfers
 	shared map[uint64]bool  // the reshapes of memory that an op of Gorgonia's may write over
 }
@@ -138,6 +139,7 @@ func newPlan(g *gorgonia.ExprGraph, isKept func(*gorgonia.Node) bool) *plan {
 	p.planFrees()
 	for _, s := range p.steps {
 		if s.back {
+			p.trains = true
 			shared := func(r *result) bool { return p.held[r] || readers[r] != 1 }
 			s.spends = len(s.reads) == len(s.op().(*gradients).reads) && !slices.ContainsFunc(s.reads, shared)
 			s.bias = p.biasAlong(g, s)

@@ -31,13 +31,22 @@ func (r *run) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 
 // lastMatMul is MatMul of a call's output, which is left out where nothing reads it.
 func (r *run) lastMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
-	if r.step != nil && r.step.unread {
+	if r.unread() {
 		return nil
 	}
 	if d, ok := r.Backend.(*meter); ok {
 		defer func(before float64) { d.last = d.work - before }(d.work)
 	}
 	return r.MatMul(m, out)
+}
+
+// writesGateGradientsOver reports whether the product's device may write both gradients over what
+// they are of, Z and Up of its epilogue.
+func (r *run) writesGateGradientsOver(m *kernels.MatMul, c kernels.Tensor) bool {
+	d, ok := r.Backend.(kernels.GradientsInPlace)
+	asked := *m
+	asked.Precision = r.c.state.mode.orPrecision(m.Precision)
+	return ok && d.GateGradientsInPlace(&asked, c)
 }
 
 // matMulBesideLayers is MatMul for what is no linear layer: 8 bits are not for it.
@@ -192,6 +201,17 @@ func (r *run) scratchLike(like kernels.Tensor) (kernels.Tensor, error) {
 	r.scratched = append(r.scratched, (*rooms)[next])
 	return (*rooms)[next], err
 }
+
+// giveBack gives back, before the run ends, what was borrowed from a place among it on to another.
+func (r *run) giveBack(from, to int) {
+	for i := from; i < to && r.shares(); i++ {
+		r.c.state.pool.put(r.Backend, r.scratched[i])
+		r.scratched[i] = kernels.Tensor{}
+	}
+}
+
+// unread reports whether nothing reads the output of the run.
+func (r *run) unread() bool { return r.step != nil && r.step.unread }
 
 // end gives back what was borrowed, unless postponed work needs it.
 func (r *run) end() {

@@ -69,6 +69,20 @@ func halves(t kernels.Tensor, axis int) (gate, up kernels.Tensor) {
 	return t.Slice(axis, 0, n), t.Slice(axis, n, 2*n)
 }
 
+// lieBeside reports whether gate and up, in what the op saves, lie side by side, as their gradients
+// do, which may then be written over them.
+func (k swiGLUMLP) lieBeside(dtype kernels.DType) bool {
+	return k.hasChanges() && dtype != dtype.Wide()
+}
+
+// halves are gate and up in what the op saves.
+func (k swiGLUMLP) halves(z kernels.Tensor) (gate, up kernels.Tensor) {
+	if k.lieBeside(z.DType) {
+		return halves(z, 1)
+	}
+	return halves(z, 0)
+}
+
 func (k swiGLUMLP) describe(in tensors) (description, error) {
 	x, gate, up := in[0], in[1], in[3]
 	if err := checkLayer(x, "gate", gate, "gateBias", in[2]); err != nil {
@@ -96,6 +110,9 @@ func (k swiGLUMLP) describe(in tensors) (description, error) {
 	is.saves = make(tensors, gatedChange)
 	copy(is.saves[linearsChanges:], k.changes.saves(x, first))
 	is.saves[gatedZ] = kernels.Contiguous(nil, x.DType, 2*asMatrix(x).Shape[0], gate.Shape[1])
+	if k.lieBeside(x.DType) {
+		is.saves[gatedZ] = kernels.Contiguous(nil, x.DType, asMatrix(x).Shape[0], 2*gate.Shape[1])
+	}
 	is.saves = append(is.saves, k.down.saves(h, k.ofDown(in))...)
 	if !k.hasChanges() {
 		is.joins = joins{product: true, postpones: 1, takes: []int{0}}
@@ -120,9 +137,13 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 		if err != nil {
 			return err
 		}
-		gate, up := halves(z, 0)
+		gate, up := k.halves(z)
+		first := len(r.scratched)
 		if ofH, err = k.gated(r, in, gate, up, h); err != nil {
 			return err
+		}
+		if r.widens(in[0], in[1], in[3]) {
+			r.giveBack(first, len(r.scratched)) // down's floats take their place
 		}
 	}
 	down, err := r.roundWeight(gatedDown, in[0].DType, in[5], r.wants(0, 1, 2, 3, 4))
@@ -131,6 +152,11 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 	}
 	if !k.hasChanges() && r.leaveRows(kernels.RowsProduct{X: h, Weights: tensors{down}, Biases: tensors{in[6]}}, out[0]) {
 		return nil
+	}
+	if !r.unread() {
+		if down, err = r.widenedWeight(gatedDown, h, down, r.wants(0, 1, 2, 3, 4)); err != nil {
+			return err
+		}
 	}
 	c, err := k.down.begin(r, gatedChange, h, tensors{down}, k.ofDown(in))
 	if err != nil {
@@ -172,7 +198,7 @@ func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) (factor
 		return r.forwardFactor(gatedFactor, h, r.wants(5))
 	}
 	weights, _ := k.layers(first)
-	weights, all, err := k.join(r, x.DType, weights)
+	weights, all, err := k.join(r, x, weights)
 	if err != nil {
 		return factor{}, err
 	}
@@ -224,17 +250,18 @@ func (k swiGLUMLP) roundingOfHidden(r *run, h kernels.Tensor) (f factor, roundin
 // and the gradient of a bias is the sum over the rows of its layer's.
 func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 	dy, z := asMatrix(dOut[0]), r.saved(gatedZ)
-	gate, up := halves(z, 0)
-	h := r.saved(gatedHidden)
+	gate, up := k.halves(z)
+	h, firstOfH := r.saved(gatedHidden), len(r.scratched)
 	var err error
 	if ofDown := k.ofDown(d); !h.IsSet() && (slices.ContainsFunc(ofDown, kernels.Tensor.IsSet) || d[5].IsSet() && !r.saved(gatedFactor).IsSet()) {
-		if h, err = r.scratchLike(gate); err == nil {
+		if h, err = r.scratchLike(kernels.Contiguous(nil, gate.DType, gate.Shape...)); err == nil {
 			err = r.SwiGLU(gate, up, h)
 		}
 	}
 	if err != nil {
 		return err
 	}
+	endOfH := len(r.scratched)
 	ofFirst := slices.ContainsFunc(k.first(d), kernels.Tensor.IsSet)
 	rounded, err := k.gradientsOfDown(r, h, gate, dy, d, ofFirst)
 	if err != nil {
@@ -249,23 +276,34 @@ func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 	if err != nil || !ofFirst {
 		return err
 	}
-	dz, err := r.scratch(z.DType, gate.Shape[0], 2*gate.Shape[1])
+	r.giveBack(firstOfH, endOfH)
+	firstOfDown := len(r.scratched)
+	wide, err := r.widenedWeight(gatedDown, dy, r.roundedWeight(gatedDown, in[5]), false)
 	if err != nil {
 		return err
+	}
+	endOfDown := len(r.scratched)
+	down := r.savedFactor(gatedDownFactor, wide).transposed()
+	product := kernels.MatMul{
+		A: dy, RoundedA: rounded.rows, B: down.Tensor, RoundedB: down.columns, Plus: plus,
+		Epilogue: kernels.GateGradient{Z: gate, Up: up, DUp: up},
+	}
+	dz := z
+	if !k.lieBeside(z.DType) || !r.writesGateGradientsOver(&product, gate) {
+		if dz, err = r.scratch(z.DType, gate.Shape[0], 2*gate.Shape[1]); err != nil {
+			return err
+		}
 	}
 	dGate, dUp := halves(dz, 1)
 	both, rounding, err := k.roundingOfGradients(r, in, d, dz)
 	if err != nil {
 		return err
 	}
-	down := r.savedFactor(gatedDownFactor, r.roundedWeight(gatedDown, in[5])).transposed()
-	product := kernels.MatMul{
-		A: dy, RoundedA: rounded.rows, B: down.Tensor, RoundedB: down.columns, Plus: plus,
-		Epilogue: kernels.GateGradient{Z: gate, Up: up, DUp: dUp, Rounding: rounding},
-	}
+	product.Epilogue = kernels.GateGradient{Z: gate, Up: up, DUp: dUp, Rounding: rounding}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dGate}); err != nil {
 		return err
 	}
+	r.giveBack(firstOfDown, endOfDown)
 	return k.gradients(r, k.first(in), k.first(d), tensors{dGate, dUp}, func(tensors) (factor, error) {
 		err := r.turn(&both)
 		return both, err
