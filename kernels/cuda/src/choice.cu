@@ -25,6 +25,8 @@ struct ChoiceArguments {
 enum Settings { Temperature, TopK, TopP, MinP, Repetition, Presence, Frequency, Tokens, LogProb };
 
 constexpr int THREADS = 1024, WARPS = 32, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS;
+// A list has so many tokens, to each of which SHARE threads belong.
+constexpr int LISTED = 256, SHARE = THREADS / LISTED;
 
 template <int CLUSTER> DEVICE void clusterSync() {
   if constexpr (CLUSTER > 1)
@@ -78,7 +80,21 @@ struct Shared {
   // on. What is read in one turn is written again after the next.
   uint32_t low[2][DIGITS], high[2][DIGITS];
   uint64_t warps[2][WARPS], block[2], digits[2][2];
+  // Of the first block: keys and inverted ids, and weights, of the tokens in the list.
+  uint64_t listed[LISTED], weights[2][LISTED];
+  uint32_t inList;
 };
+
+// append puts an element into the list of the cluster's first block.
+template <int CLUSTER> DEVICE void append(Shared& shared, uint64_t element) {
+  if constexpr (CLUSTER == 1) {
+    shared.listed[atomicAdd(&shared.inList, 1)] = element;
+  } else {
+    asm volatile("{\n.reg .b32 count, list, at;\nmapa.shared::cluster.u32 count, %0, 0;\nmapa.shared::cluster.u32 list, %1, 0;\n"
+                 "atom.relaxed.cluster.shared::cluster.add.u32 at, [count], 1;\nmad.lo.u32 list, at, 8, list;\nst.shared::cluster.b64 [list], %2;\n}\n"
+                 ::"r"(sharedAddress(&shared.inList)), "r"(sharedAddress(shared.listed)), "l"(element) : "memory");
+  }
+}
 
 template <int CLUSTER> struct Text {
   const ChoiceArguments& a;
@@ -267,6 +283,79 @@ template <int CLUSTER> struct Text {
     return {(warp == 0 ? 0 : warpsBefore) + through - v, __shfl_sync(~0u, ofWarp, 31)};
   }
 
+  // chooseListed is the choice among the k largest, where these and what is about as large are few:
+  // the first block has a list of them. It reports whether they are. A token weighs nothing where
+  // the largest is so much larger, and counts for none of the k then.
+  DEVICE bool chooseListed(uint32_t k, float p, float minP, uint64_t random, float lse) {
+    turn++;
+    uint32_t* bins = shared.low[turn & 1];
+    for (int d = threadIdx.x; d < DIGITS; d += THREADS) bins[d] = 0;
+    if (threadIdx.x == 0) shared.inList = 0;
+    __syncthreads();
+    const float farthest = 28.5f * temperature, by = DIGITS / farthest;
+    // binOf is larger for a smaller x, or the same.
+    const auto binOf = [&](float x) {
+      const float apart = __fsub_rn(largest, x);
+      return apart <= farthest ? min((int)(apart * by), DIGITS - 1) : DIGITS;
+    };
+#pragma unroll 4
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+      const int bin = binOf(x[i]);
+      if (bin < DIGITS) atomicAdd(bins + bin, 1);
+    }
+    clusterSync<CLUSTER>();
+    uint32_t of[2] = {0, 0};  // two bins of a thread, or none
+#pragma unroll
+    for (int block = 0; block < CLUSTER && threadIdx.x < DIGITS / 2; block++) {
+      const uint64_t both = loadOf<CLUSTER>((const uint64_t*)bins + threadIdx.x, block);
+      of[0] += (uint32_t)both, of[1] += (uint32_t)(both >> 32);
+    }
+    const Place at = place(of[0] + of[1]);
+    if (at.total < k && threadIdx.x == 0) shared.digits[turn & 1][0] = DIGITS - 1, shared.digits[turn & 1][1] = at.total;
+    if (at.before < k && k <= at.before + of[0] + of[1]) {
+      const bool second = k > at.before + of[0];
+      shared.digits[turn & 1][0] = 2 * threadIdx.x + second;
+      shared.digits[turn & 1][1] = at.before + of[0] + (second ? of[1] : 0);
+    }
+    __syncthreads();
+    const int last = (int)shared.digits[turn & 1][0], n = (int)shared.digits[turn & 1][1];
+    if (n > LISTED) return false;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+      const float v = x[i];
+      if (binOf(v) <= last) append<CLUSTER>(shared, (uint64_t)keyOf(v) << 32 | ~(uint32_t)(first + i));
+    }
+    clusterSync<CLUSTER>();
+    if (rank > 0) return true;
+    // Elements are larger for larger keys, and of those of a key for smaller ids.
+    const int own = threadIdx.x / SHARE;
+    const uint64_t element = own < n ? shared.listed[own] : 0;
+    const uint32_t key = (uint32_t)(element >> 32), id = ~(uint32_t)element;
+    const auto sumOf = [&](auto term) {
+      uint64_t sum = 0;
+      if (own < n)
+        for (int i = threadIdx.x % SHARE; i < n; i += SHARE) sum += term(i);
+#pragma unroll
+      for (int other = 1; other < SHARE; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
+      return sum;
+    };
+    const bool isLeft = sumOf([&](int i) { return (uint64_t)((uint32_t)(shared.listed[i] >> 32) > key); }) < k;
+    uint64_t weight = own < n && isLeft ? weightOf(numberOf(key), largest, temperature) : 0;
+    if (threadIdx.x % SHARE == 0) shared.weights[0][own] = weight;
+    __syncthreads();
+    if (p > 0 && p < 1) {
+      const uint64_t part = (uint64_t)((double)p * 4294967296.0), enough = larger(1, __umul64hi(part << 32, sumOf([&](int i) { return shared.weights[0][i]; })));
+      if (sumOf([&](int i) { return shared.listed[i] > element ? shared.weights[0][i] : 0; }) >= enough) weight = 0;
+    }
+    if (minP > 0 && weight < larger(1, (uint64_t)((double)fminf(minP, 1) * 1099511627776.0))) weight = 0;
+    if (threadIdx.x % SHARE == 0) shared.weights[1][own] = weight;
+    __syncthreads();
+    const uint64_t total = sumOf([&](int i) { return shared.weights[1][i]; }), wanted = __umul64hi(random, total);
+    const uint64_t before = sumOf([&](int i) { return ~(uint32_t)shared.listed[i] < id ? shared.weights[1][i] : 0; });
+    if (weight > 0 && threadIdx.x % SHARE == 0 && before <= wanted && wanted < before + weight) write(id, lse);
+    return true;
+  }
+
   // cutTop leaves the first tokens whose weights sum to a part of the sum.
   DEVICE void cutTop(float part) {
     const Found f = select([&](int i) { return weight(i); }, [&](uint64_t total) {
@@ -340,6 +429,7 @@ template <int CLUSTER> struct Text {
       return;
     }
     const float k = setting(TopK), p = setting(TopP), least = setting(MinP);
+    if (k > 0 && k <= LISTED && k < a.tokens && chooseListed((uint32_t)k, p, least, (uint64_t)a.random[text], lse)) return;
     if (k > 0 && k < a.tokens) {
       const uint64_t enough = (uint64_t)k;
       this->least = select([](int) { return (uint64_t)1; }, [=](uint64_t) { return enough; }).key;
