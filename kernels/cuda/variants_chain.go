@@ -51,7 +51,7 @@ func chainShared(headSize int, packed bool) int {
 	const step, packedStep = 2 * 2 * 64 * 64, 2*2*64*64 + 16*chainPanel
 	ring := chainStages*step + 2*chainMostSteps*64*2 + 16*chainStages
 	if packed {
-		ring = chainPackedStages*packedStep + chainMostPackedSteps*(8*64+4*16) + 16*chainPackedStages
+		ring = chainPackedStages*packedStep + chainMostPackedSteps*(8*64+8*4) + 16*chainPackedStages
 	}
 	sums := 8 * headSize / 8 * 16
 	if packed {

@@ -42,8 +42,8 @@ constexpr int STAGES = 12, SCALES = 0, PLACES_OF_A = 2;
 constexpr int STAGE = UNIT + SCALES, MOST_STEPS = 64;  // of A, that a block has of a product
 constexpr int MOST_PACKED_STEPS = 32;
 // Bytes of a packed step of A: what codes of its groups are multiplied by, and what sums of groups
-// lack and are multiplied by.
-constexpr int PIECES_OF_A = 8 * 64, PACKED_A = PIECES_OF_A + 4 * 16;
+// are.
+constexpr int PIECES_OF_A = 8 * 64, PACKED_A = PIECES_OF_A + 8 * 4;
 // Words of squares that a lane reads.
 #ifdef PACKED
 constexpr int MOST_SQUARES = 8;
@@ -277,7 +277,7 @@ DEVICE void Consumer::source(const ChainLink& l, int number) const {
 
 // putPacked writes four neighbours of A where multiplyPacked reads them: as whole numbers, times a
 // power of two of their group, in two bytes each. Eight threads side by side have those of a group.
-DEVICE void putPacked(int32_t packing, uint32_t to, int four, uint32_t low, uint32_t high) {
+DEVICE void putPacked(uint32_t to, int four, uint32_t low, uint32_t high) {
   const float2 x = unpack(low), y = unpack(high);
   const float list[4] = {x.x, x.y, y.x, y.y};
   uint32_t most = 0;  // as bits, of which those of a NaN are the largest
@@ -288,23 +288,16 @@ DEVICE void putPacked(int32_t packing, uint32_t to, int four, uint32_t low, uint
   const Power power = Power::of(__uint_as_float(most));
   const float up = power.up / 2;  // the largest number has 14 bits then
   const int group = four / 8, in = four % 8;
-  uint32_t bytes[2] = {0, 0};
-  int sum = 0;
+  int q[4];
 #pragma unroll
-  for (int n = 0; n < 4; n++) {
-    const int q = __float2int_rn(list[n] * up), upper = (q + 128) >> 8;
-    sum += q;
-    bytes[0] |= (upper & 255) << 8 * n, bytes[1] |= (q & 255) << 8 * n;
-  }
+  for (int n = 0; n < 4; n++) q[n] = __float2int_rn(list[n] * up);
+  const uint32_t lower = __byte_perm(__byte_perm(q[0], q[1], 0x40), __byte_perm(q[2], q[3], 0x40), 0x5410);
+#pragma unroll
+  for (int n = 0; n < 4; n++) q[n] += 128;
+  const uint32_t upper = __byte_perm(__byte_perm(q[0], q[1], 0x51), __byte_perm(q[2], q[3], 0x51), 0x5410);
   const uint32_t at = to + group * 64 + in % 4 * 8 + in / 4 * 4;
-  storeShared4(at, bytes[0]), storeShared4(at + 32, bytes[1]);
-  if (packing == Int4)
-#pragma unroll
-    for (int other = 1; other < 8; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-  if (in > 0) return;
-  const float less = most >= 0x7f800000 ? __uint_as_float(0x7fffffff) : packing == Int4 ? -8 * (float)sum : 0;
-  const uint32_t beside = to + PIECES_OF_A + group / 2 * 16 + group % 2 * 4;
-  storeShared4(beside, less), storeShared4(beside + 8, 2 * power.down);
+  storeShared4(at, upper), storeShared4(at + 32, lower);
+  if (in == 0) storeShared4(to + PIECES_OF_A + group * 4, most >= 0x7f800000 ? __uint_as_float(0x7fffffff) : 2 * power.down);
 }
 
 // putStep writes four neighbours of a step of A where multiply reads them: what a lane multiplies
@@ -318,7 +311,7 @@ DEVICE void putStep(uint32_t to, int four, uint32_t low, uint32_t high) {
 // gather brings the steps of A that the block multiplies to shared memory, times γ, in the order of
 // the run. For whole columns that is all of A, of which a block adds up the squares.
 template <bool WHOLE> DEVICE void Consumer::gather(const ChainLink& l, const Run& run, uint32_t to) const {
-  constexpr int AHEAD = WHOLE ? 4 : 2;
+  constexpr int AHEAD = SCALES ? 4 : 2;
   const int FOURS = !SCALES || !l.packed ? DEPTH / 4 : l.packed == Int8 ? 128 / 4 : 256 / 4;
   const int steps = WHOLE ? l.steps * CONSUMERS : l.steps;
   const int count = WHOLE ? (run.from < run.to ? steps * FOURS : 0) : min(run.to - run.from, steps) * FOURS, first = WHOLE ? 0 : run.from % steps;
@@ -368,7 +361,7 @@ template <bool WHOLE> DEVICE void Consumer::gather(const ChainLink& l, const Run
       }
       const int four = i + n * JOINING;
       if (SCALES && l.packed)
-        putPacked(l.packed, to + four / FOURS * PACKED_A, four % FOURS, low, high);
+        putPacked(to + four / FOURS * PACKED_A, four % FOURS, low, high);
       else
         putStep(to + four / 16 * (DEPTH * 2), four % 16, low, high);
     }
@@ -379,29 +372,29 @@ template <bool WHOLE> DEVICE void Consumer::gather(const ChainLink& l, const Run
 }
 
 #ifdef PACKED
-// multiplyCodes adds a product of bytes of whole numbers, 16 rows by 32 and 32 by 8.
-template <Packing packed> DEVICE void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if (packed == Int8)
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+// multiplyCodes is a product of bytes of whole numbers, 16 rows by 32 and 32 by 8.
+DEVICE void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+               : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
 }
 
+// sixteenth are four codes of four bits that are the upper ones of bytes, as bytes that are 16 times
+// what they mean.
+DEVICE uint32_t sixteenth(uint32_t x) { return (x ^ 0x80808080) & 0xf0f0f0f0; }
+
 // PackedStep is what a warp multiplies at once: of 16 columns 128 bytes of codes, their scales, and
-// of A what the lane multiplies by and adds beside.
+// of A what the lane multiplies codes and their sums by.
 template <Packing packed> struct PackedStep {
   static constexpr int SETS = packed == Int8 ? 1 : 2;  // of four groups, whose bytes are the columns of a product
   uint32_t code[4][4], scale[SETS][2];
   float2 mine[SETS];
-  uint4 beside[SETS];
+  float2 power[SETS];
 
   DEVICE void loadA(uint32_t x) {
 #pragma unroll
     for (int set = 0; set < SETS; set++) {
       mine[set] = loadShared8(x + set * 256 + (lane() / 4 % 4 * 2 + lane() / 16) * 32 + lane() % 4 * 8);
-      beside[set] = loadShared16(x + PIECES_OF_A + (2 * set + lane() % 2) * 16);
+      power[set] = loadShared8(x + PIECES_OF_A + (2 * set + lane() % 2) * 8);
     }
   }
   // load reads codes of 16 columns. scales says where the lane has two scales of a set and a column.
@@ -413,45 +406,43 @@ template <Packing packed> struct PackedStep {
 #pragma unroll
       for (int n = 0; n < 2; n++) scale[set][n] = loadShared4(scales(set, lane() / 4 + 8 * n));
   }
+  // add adds to the lane's sums, which are those of upper bytes of A, or of lower ones.
   DEVICE void add(float (&sums)[2]) const {
-    // Lanes have the sums of upper bytes, or of lower ones.
     const int t = lane() % 4;
-    const bool isUpper = t < 2;
-    const float counts = isUpper ? 256 : 1;
 #pragma unroll
     for (int set = 0; set < SETS; set++) {
-      int c[4][4] = {};
+      int c[4][4];
 #pragma unroll
       for (int n = 0; n < 4; n++) {
         const uint32_t b0 = __float_as_uint(mine[set].x), b1 = __float_as_uint(mine[set].y);
         if (packed == Int8) {
-          multiplyCodes<packed>(c[n], code[n], b0, b1);
+          multiplyCodes(c[n], code[n], b0, b1);
         } else {
           const int group = 4 * set + n;
           const uint32_t v = code[group / 2][group % 2 * 2], w = code[group / 2][group % 2 * 2 + 1];
-          const uint32_t codes[4] = {v & 0x0f0f0f0f, w & 0x0f0f0f0f, v >> 4 & 0x0f0f0f0f, w >> 4 & 0x0f0f0f0f};
-          multiplyCodes<packed>(c[n], codes, b0, b1);
+          const uint32_t codes[4] = {sixteenth(v << 4), sixteenth(w << 4), sixteenth(v), sixteenth(w)};
+          multiplyCodes(c[n], codes, b0, b1);
         }
       }
       // Of a group's sums only those of its own columns mean something.
       float d[4];
 #pragma unroll
       for (int e = 0; e < 4; e++) d[e] = (float)(t % 2 ? c[2 + e % 2][e] : c[e % 2][e]);
-      const float less[2] = {isUpper ? __uint_as_float(beside[set].x) : 0, isUpper ? __uint_as_float(beside[set].y) : 0};
 #pragma unroll
       for (int n = 0; n < 2; n++) {
         const float2 by = __half22float2(*(const __half2*)&scale[set][n]);
-        sums[n] = fmaf(by.x * __uint_as_float(beside[set].z), fmaf(d[2 * n], counts, less[0]), sums[n]);
-        sums[n] = fmaf(by.y * __uint_as_float(beside[set].w), fmaf(d[2 * n + 1], counts, less[1]), sums[n]);
+        sums[n] = fmaf(by.x * power[set].x, d[2 * n], sums[n]);
+        sums[n] = fmaf(by.y * power[set].y, d[2 * n + 1], sums[n]);
       }
     }
   }
 };
 
 // sumOfFour adds what the four lanes of a column have.
-DEVICE void sumOfFour(float (&sums)[2]) {
+template <Packing packed> DEVICE void sumOfFour(float (&sums)[2]) {
+  const float counts = (lane() % 4 < 2 ? 256.f : 1.f) / (packed == Int4 ? 16 : 1);
 #pragma unroll
-  for (int n = 0; n < 2; n++) sums[n] += __shfl_xor_sync(~0u, sums[n], 1), sums[n] += __shfl_xor_sync(~0u, sums[n], 2);
+  for (int n = 0; n < 2; n++) sums[n] *= counts, sums[n] += __shfl_xor_sync(~0u, sums[n], 1), sums[n] += __shfl_xor_sync(~0u, sums[n], 2);
 }
 
 // multiplyPacked is multiply of codes of four or eight bits.
@@ -470,7 +461,7 @@ template <Packing packed> DEVICE void Consumer::multiplyPacked(const ChainLink& 
     s.add(sums);
     if (++slot == steps) slot = 0;
     if (++step < steps && left > 1) continue;
-    sumOfFour(sums);
+    sumOfFour<packed>(sums);
     if (t == 0) {
       uint64_t* to = l.partials + (panel * l.fragments + place) * PANEL + row;
       put(to, word(sums[0], numberOf(number)));
@@ -508,7 +499,7 @@ template <Packing packed> DEVICE void Consumer::multiplyWhole(const ChainLink& l
         release();
         s.add(sums);
       }
-      sumOfFour(sums);
+      sumOfFour<packed>(sums);
       if (t == 0) {
         const uint32_t to = at + Layout::sums + ((slot * CONSUMERS + warp()) * TILE_COLUMNS + lane() / 4) * 4;
         storeShared4(to, sums[0]), storeShared4(to + 32, sums[1]);
