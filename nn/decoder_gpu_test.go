@@ -21,14 +21,15 @@ import (
 type decodes struct {
 	name             string
 	compute, weights tensor.Dtype
-	bound            float64 // of the largest error of a logit, relative to the largest logit
+	bound            float64      // of the largest error of a logit, relative to the largest logit
+	embeddings       tensor.Dtype // none for as weights are
 }
 
 var waysToDecode = []decodes{
-	{"float32", tensor.Float32, tensor.Float32, 1e-5},
-	{"bfloat16", ops.BFloat16, tensor.Float32, 0.05},
-	{"bfloat16 weights", ops.BFloat16, ops.BFloat16, 0.05},
-	{"float16 weights", ops.Float16, ops.Float16, 0.02},
+	{name: "float32", compute: tensor.Float32, weights: tensor.Float32, bound: 1e-5},
+	{name: "bfloat16", compute: ops.BFloat16, weights: tensor.Float32, bound: 0.05},
+	{name: "bfloat16 weights", compute: ops.BFloat16, weights: ops.BFloat16, bound: 0.05},
+	{name: "float16 weights", compute: ops.Float16, weights: ops.Float16, bound: 0.02},
 }
 
 func openDevice(t testing.TB) *ops.Device {
@@ -55,6 +56,11 @@ func (w decodes) of(t testing.TB, d *ops.Device, capacity int, model func(s *nn.
 	p := nn.NewParameters(1)
 	if w.weights != tensor.Float32 {
 		if err := p.KeepWeights(w.weights); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.embeddings != (tensor.Dtype{}) {
+		if err := p.KeepEmbeddings(w.embeddings); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,14 +246,19 @@ func TestPackedDecodersOnTheDevice(t *testing.T) {
 	shape := nn.LlamaConfig{Vocab: 100, Layers: 2, Heads: 4, KVHeads: 2, Dim: 256, Hidden: 512}
 	for _, weights := range []tensor.Dtype{ops.Int8, ops.Int4, ops.NF4} {
 		for _, w := range []decodes{
-			{"float32", tensor.Float32, weights, 1e-5}, {"bfloat16", ops.BFloat16, weights, 0.05}, {"float16", ops.Float16, weights, 0.01},
+			{name: "float32", compute: tensor.Float32, weights: weights, bound: 1e-5},
+			{name: "bfloat16", compute: ops.BFloat16, weights: weights, bound: 0.05},
+			{name: "float16", compute: ops.Float16, weights: weights, bound: 0.01},
+			{name: "float32 with embeddings", compute: tensor.Float32, weights: weights, embeddings: weights, bound: 1e-5},
+			{name: "bfloat16 with embeddings", compute: ops.BFloat16, weights: weights, embeddings: weights, bound: 0.05},
 		} {
 			t.Run(fmt.Sprint(weights, " in ", w.name), func(t *testing.T) {
 				there, err := nn.NewDecoder(w.config(t, d, 60, shape))
 				if err != nil {
 					t.Fatal(err)
 				}
-				here, err := nn.NewDecoder(decodes{compute: tensor.Float32, weights: weights}.config(t, nil, 60, shape))
+				host := decodes{compute: tensor.Float32, weights: weights, embeddings: w.embeddings}
+				here, err := nn.NewDecoder(host.config(t, nil, 60, shape))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -276,7 +287,7 @@ func TestPackedDecodersOnTheDevice(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				beside, err := nn.NewBatchDecoder(batch, decodes{compute: tensor.Float32, weights: weights}.config(t, nil, 60, shape))
+				beside, err := nn.NewBatchDecoder(batch, host.config(t, nil, 60, shape))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -352,13 +363,16 @@ func BenchmarkLargeDecoderOnTheDevice(b *testing.B) {
 	d := openDevice(b)
 	shape := nn.LlamaConfig{Vocab: 128256, Context: 2048, Layers: 32, Heads: 32, KVHeads: 8, Dim: 4096, Hidden: 14336, TiedHead: true,
 		Block: func(_ int, c *nn.BlockConfig) { c.Init, c.ProjInit = cheapInit, cheapInit }}
-	for _, weights := range []tensor.Dtype{ops.BFloat16, ops.Int8, ops.Int4} {
+	for _, kept := range []struct{ weights, embeddings tensor.Dtype }{
+		{ops.BFloat16, ops.BFloat16}, {ops.Int8, ops.BFloat16}, {ops.Int8, ops.Int8}, {ops.Int4, ops.BFloat16}, {ops.Int4, ops.Int8},
+	} {
 		var config nn.DecoderConfig
 		for _, texts := range []int{1, 16} {
-			b.Run(fmt.Sprintf("weights=%v/texts=%d", weights, texts), func(b *testing.B) {
+			b.Run(fmt.Sprintf("weights=%v/embeddings=%v/texts=%d", kept.weights, kept.embeddings, texts), func(b *testing.B) {
 				if config.Parameters == nil {
-					config = decodes{compute: ops.BFloat16, weights: weights}.config(b, d, 2048, shape)
-					repeatBlocks(b, config.Parameters, weights, shape)
+					w := decodes{compute: ops.BFloat16, weights: kept.weights, embeddings: kept.embeddings}
+					config = w.config(b, d, 2048, shape)
+					repeatBlocks(b, config.Parameters, w, shape)
 				}
 				timeDecoder(b, config, shape.Vocab, texts, true)
 			})
@@ -367,26 +381,29 @@ func BenchmarkLargeDecoderOnTheDevice(b *testing.B) {
 }
 
 // repeatBlocks gives all blocks of a Llama the numbers of one.
-func repeatBlocks(b *testing.B, p *nn.Parameters, weights tensor.Dtype, shape nn.LlamaConfig) {
+func repeatBlocks(b *testing.B, p *nn.Parameters, w decodes, shape nn.LlamaConfig) {
 	b.Helper()
 	one := shape
 	one.Layers = 1
-	host := decodes{compute: tensor.Float32, weights: weights}.config(b, nil, 16, one)
+	w.compute = tensor.Float32
+	host := w.config(b, nil, 16, one)
 	must := func(err error) {
 		if err != nil {
 			b.Fatal(err)
 		}
 	}
-	must(host.Parameters.KeepEmbeddings(ops.BFloat16))
-	must(p.KeepEmbeddings(ops.BFloat16))
 	numbers, draw := make([]float32, shape.Vocab*shape.Dim), cheapInit(nil, nil)
 	for i := range numbers {
 		numbers[i] = float32(draw())
 	}
-	tokens, err := ops.Converted(tensor.New(tensor.WithShape(shape.Vocab, shape.Dim), tensor.WithBacking(numbers)), ops.BFloat16)
-	must(err)
+	tokens := tensor.New(tensor.WithShape(shape.Vocab, shape.Dim), tensor.WithBacking(numbers))
+	if !ops.IsPacked(w.embeddings) { // else the layer packs them
+		var err error
+		tokens, err = ops.Converted(tokens, w.embeddings)
+		must(err)
+	}
 	must(host.Parameters.Set("tokens.weight", tokens))
-	_, err = nn.NewDecoder(host)
+	_, err := nn.NewDecoder(host)
 	must(err)
 	for name, value := range host.Parameters.Values() {
 		names := []string{name}

@@ -70,7 +70,7 @@ func (e *Embedding) Logits(x Tensor) Tensor {
 	if !e.given("x", x) {
 		return e.none(x)
 	}
-	if x.DType() != e.weight.Dtype() {
+	if d := e.weight.Dtype(); x.DType() != d && !ops.IsPacked(d) {
 		x = x.Cast(e.s.dtype)
 	}
 	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {

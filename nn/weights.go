@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
 )
@@ -19,8 +18,8 @@ import (
 //	ops.Int8, ops.Int4, ops.NF4       of Linear layers, see [Parameters.KeepEmbeddings]
 //
 // Weights that are kept so are not trained: [Scope.Trainable] leaves them out. A LoRA beside them
-// may be. On a GPU, layers need to compute in the type of 16 bits where weights are kept in that,
-// and embeddings are not packed. This comes before the first layer is made.
+// may be. On a GPU, layers need to compute in the type of 16 bits where weights are kept in that.
+// This comes before the first layer is made.
 func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	if !isKept(dtype) {
 		return fmt.Errorf("Parameters: dtype is %v, weights can be kept in BFloat16, Float16, Int8, Int4 or NF4", dtype)
@@ -58,19 +57,8 @@ func (p *Parameters) keep(method string, k keeping) error {
 	case len(p.used) > 0 && p.kept != k:
 		return fmt.Errorf("Parameters: layers have been made already, %s needs to come before the first", method)
 	}
-	if err := p.packsHere(k); err != nil {
-		return fmt.Errorf("Parameters: %w", err)
-	}
 	p.kept = k
 	return nil
-}
-
-// packsHere makes sure that weights may be kept in these types where the values live.
-func (p *Parameters) packsHere(k keeping) error {
-	if p.device == nil || !ops.IsPacked(k.embedding) {
-		return nil
-	}
-	return kernels.Unsupported{Device: p.device.String(), What: fmt.Sprintf("embeddings kept in %v", k.embedding)}
 }
 
 // linearWeight is the value of a Linear's weight, (in, out), which lies as (out, in) where it is
@@ -95,7 +83,7 @@ func (p *Parameters) weight(name string, dtype tensor.Dtype, init Init, shape []
 	if kept == (tensor.Dtype{}) {
 		return p.get(name, dtype, init, shape)
 	}
-	keptShape, err := shape, p.packsHere(p.kept)
+	keptShape, err := shape, error(nil)
 	if ops.IsPacked(kept) && err == nil && len(shape) > 2 {
 		err = fmt.Errorf("it has a matrix for each expert, which can be kept in BFloat16 or Float16, not in %v", kept)
 	}

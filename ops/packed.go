@@ -18,9 +18,9 @@ import (
 // value has the shape (rows, bytes of a row), and package packed says what these are.
 //
 // [Linear] and the ops of several such layers take one of (out, in) as a weight, [MatMul] as its b,
-// and on the host [Embedding] as its table. It is a constant to a gradient. A GPU widens it to the
-// type of what it is multiplied by, rounded to that, for the time of a product, and where a graph
-// has gradients for that of a layer's run.
+// and [Embedding] as its table. It is a constant to a gradient. A GPU widens it to the type of what
+// it is multiplied by, rounded to that, for the time of a product, and where a graph has gradients
+// for that of a layer's run.
 var (
 	Int8 = tensor.Dtype{Type: reflect.TypeFor[packing.Int8]()}
 	Int4 = tensor.Dtype{Type: reflect.TypeFor[packing.Int4]()}

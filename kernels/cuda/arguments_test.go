@@ -22,7 +22,7 @@ var sources embed.FS
 func TestArgumentsMirrorTheSources(t *testing.T) {
 	sizes := map[string]uintptr{
 		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "uint32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4, "double": 8, "Chunk*": 8,
-		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24, "uint16_t*": 8, "uint4*": 8,
+		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Packed": reflect.TypeFor[packedMatrix]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24, "uint16_t*": 8, "uint4*": 8,
 		"Update": reflect.TypeFor[update]().Size(), "ThinPart": reflect.TypeFor[thinPart]().Size(),
 		"uint64_t*": 8, "ChainLink*": 8, "RowsLink*": 8, "CUtensorMap*": 8, "ChainState*": 8, "Weight": reflect.TypeFor[rowsWeight]().Size(),
 		"AttentionArguments": reflect.TypeFor[arguments]().Size(), "EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
@@ -47,6 +47,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"dropout.cu", "DropoutArguments", reflect.TypeFor[dropoutArguments]()},
 		{"rope.cu", "RoPEArguments", reflect.TypeFor[ropeArguments]()},
 		{"embedding.cu", "EmbeddingArguments", reflect.TypeFor[embeddingArguments]()},
+		{"packed_embedding.cu", "PackedLookup", reflect.TypeFor[packedLookup]()},
 		{"embedding.cu", "EmbeddingBackward", reflect.TypeFor[embeddingBackward]()},
 		{"crossentropy.cu", "CrossEntropyArguments", reflect.TypeFor[crossEntropyArguments]()},
 		{"logsoftmax.cu", "LogSoftmaxArguments", reflect.TypeFor[softmaxArguments]()},

@@ -62,11 +62,14 @@ func (d *Device) describeEmbedding(kernel string, which faultKernel, e *kernels.
 // EmbeddingForward copies the table's row of each id.
 func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error {
 	const kernel = "embedding forward"
-	if err := d.checked(kernel, e.CheckForward(y), e.Table.DType); err != nil {
+	if err := d.checked(kernel, e.CheckForward(y), y.DType); err != nil {
 		return err
 	}
 	if y.Elements() == 0 {
 		return nil
+	}
+	if e.Table.DType.IsPacked() {
+		return d.lookUpPacked(kernel, e, y)
 	}
 	g, err := d.describeEmbedding(kernel, faultEmbedding, e, y, e.Table)
 	if err != nil {
@@ -76,6 +79,39 @@ func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error 
 	threads := g.lines.count * int64(g.lines.length/g.width)
 	s := shapeOf(embeddingModule(e.Table, y), "embedding_forward", [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0)
 	err = d.launch(s, nil, unsafe.Pointer(g))
+	runtime.KeepAlive(e)
+	runtime.KeepAlive(y.Owner)
+	return err
+}
+
+// packedLookup is PackedLookup in src/packed_embedding.cu.
+type packedLookup struct {
+	table packedMatrix
+	lines lines
+	ids   indexList
+	fault fault
+	to    writable
+}
+
+// lookUpPacked queues the forward pass for a packed table.
+func (d *Device) lookUpPacked(kernel string, e *kernels.Embedding, y kernels.Tensor) error {
+	const threads = 256
+	table, owner, err := d.packedOf(e.Table)
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	l, err := linesOf(y, asRows(e.IDs))
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	g := &packedLookup{table: table, lines: l, ids: indexListOf(e.IDs), to: written(y)}
+	if g.fault, err = d.fault(faultEmbedding); err != nil {
+		return d.failed(kernel, err)
+	}
+	entry := "packed_embedding" + map[kernels.DType]string{kernels.Int8: "_int8", kernels.Int4: "_int4", kernels.NF4: "_nf4"}[e.Table.DType]
+	blocks := min((l.count+threads/32-1)/(threads/32), int64(8*d.Multiprocessors))
+	err = d.launch(shapeOf("packed_embedding", entry, [3]int{int(blocks), 1, 1}, threads, 0), nil, unsafe.Pointer(g))
+	runtime.KeepAlive(owner)
 	runtime.KeepAlive(e)
 	runtime.KeepAlive(y.Owner)
 	return err

@@ -24,6 +24,36 @@ func (r *rowwiseTest) indices(dtype kernels.DType, next func() int, shape ...int
 	return onDevice, onHost
 }
 
+// Rows of a packed table are the floats that the host widens them to, bit by bit.
+func TestEmbeddingOfPackedTables(t *testing.T) {
+	for _, dtype := range packedTypes {
+		for i, c := range []struct {
+			vocabulary, features, gap int
+			ids                       []int
+		}{{1, 64, 0, []int{3}}, {50, 448, 8, []int{2, 33}}, {300, 4096, 0, []int{5000}}, {4, 16384, 4, []int{2}}, {9, 128, 0, []int{0}}} {
+			r := newRowwiseTest(t, "%v %+v", dtype, c)
+			integers := []kernels.DType{kernels.I32, kernels.I64}[i%2]
+			ids, hostIDs := r.indices(integers, func() int { return r.random.IntN(c.vocabulary) }, c.ids...)
+			table, wide := packedMatrix(t, r.d, dtype, c.vocabulary, c.features, uint64(i))
+			e := &kernels.Embedding{Table: table, IDs: ids}
+			y := r.empty(kernels.F32, c.gap, e.OutputShape()...)
+			r.must(r.d.EmbeddingForward(e, y.Tensor))
+			floats := make([]float64, len(wide))
+			for i, v := range wide {
+				floats[i] = float64(v)
+			}
+			r.checkSame("y", y, reference.Embedding[float64](&kernels.Embedding{Table: kernels.Of(floats, c.vocabulary, c.features), IDs: hostIDs}))
+		}
+	}
+	r := newRowwiseTest(t, "an id outside a packed table")
+	table, _ := packedMatrix(t, r.d, kernels.Int4, 3, 64, 1)
+	ids, _ := r.indices(kernels.I32, func() int { return 3 }, 2)
+	err := errors.Join(r.d.EmbeddingForward(&kernels.Embedding{Table: table, IDs: ids}, r.empty(kernels.F32, 0, 2, 64).Tensor), r.d.Synchronize())
+	if err == nil || !strings.Contains(err.Error(), "ids is 3, it needs to be from 0 to 2") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // Few ids and many, each often or seldom, of either integer type, and rows that 16 bytes divide or
 // not.
 func TestEmbedding(t *testing.T) {

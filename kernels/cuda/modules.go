@@ -27,7 +27,7 @@ type compiledModule struct {
 func smallModules() []compiledModule {
 	const arch = "compute_80"
 	var list []compiledModule
-	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "attention_merge", "matmul_any", "matmul_split", "gate", "grouped_sums", "route", "optimizer", "packed", "positions", "choice", "blocks", "listedkeys_planes"} {
+	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "attention_merge", "matmul_any", "matmul_split", "gate", "grouped_sums", "route", "optimizer", "packed", "packed_embedding", "positions", "choice", "blocks", "listedkeys_planes"} {
 		list = append(list, compiledModule{Name: name, Source: name + ".cu", Arch: arch})
 	}
 	list = append(list, compiledModule{Name: "choice_sm90", Source: "choice.cu", Arch: "compute_90a", Defines: []string{"CLUSTERS"}})

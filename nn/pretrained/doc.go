@@ -96,7 +96,7 @@
 // ops.Int8, ops.Int4 and ops.NF4 pack the weights of linear layers in about 8.5, 4.5 and 4.15 bits
 // each, one tensor after the other while they are read; [Options.Embeddings] is for the others. A
 // LoRA beside such weights is QLoRA. The length of a weight's rows needs to be a multiple of 32,
-// for NF4 of 64. A GPU computes with them too, but for packed embeddings.
+// for NF4 of 64. A GPU computes with them too.
 //
 // # GGUF
 //
