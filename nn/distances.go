@@ -23,9 +23,8 @@ func addDistanceBias(s *Scope, c DistanceConfig, attention *MultiHeadAttentionCo
 		l.failf("buckets is %d and farthest %d, it needs a multiple of 4 and more than half of it", c.Buckets, c.Farthest)
 		return
 	}
-	// The bias has the type of scores, whatever the model computes in.
-	table := NewEmbedding(s.Compute(s.dtype), EmbeddingConfig{Vocab: c.Buckets, Dim: attention.Heads})
-	if l.isMade() {
-		attention.Options.Score, attention.scoreAdds = ops.RelativeBias(table.weight, c.Farthest, both), true
+	// The bias has the type of scores, whatever the model computes in, and weights are kept in.
+	if table := s.Parameter("weight", Normal(gpt2Std), c.Buckets, attention.Heads); !table.failed() {
+		attention.Options.Score, attention.scoreAdds = ops.RelativeBias(table.n, c.Farthest, both), true
 	}
 }

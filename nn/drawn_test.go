@@ -247,9 +247,9 @@ func (m drawnModel) packedLoss(t *testing.T, texts ...[]int) (float64, map[strin
 	return m.run(t, g, model, cost, true)
 }
 
-// A drawn model says the same of a text alone, in a batch, as far as it goes, piece by piece from a
-// cache, and end to end with others; its loss is that of its logits, and its gradients are those of
-// the loss.
+// A drawn model, with changes of low rank or without, says the same of a text alone, in a batch, as
+// far as it goes, piece by piece from a cache, and end to end with others; its loss is that of its
+// logits, and its gradients are those of the loss.
 func TestDrawnModels(t *testing.T) {
 	slow.Race(t)
 	slow.Emulated(t)
@@ -259,6 +259,12 @@ func TestDrawnModels(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := drawer{rand.New(rand.NewPCG(seed, 21))}
 			m := drawnModel{d.model(), nn.NewParameters(1)}
+			if d.one(3) {
+				lora := nn.LoRA{Rank: 2, Alpha: 3, Embeddings: func(name string) bool { return name == "tokens" }}
+				if err := m.p.SetLoRA(lora); err != nil {
+					t.Fatal(err)
+				}
+			}
 			g := gorgonia.NewGraph()
 			model, err := m.on(g)
 			if err == nil {

@@ -12,6 +12,8 @@ import (
 type EmbeddingConfig struct {
 	Vocab, Dim int
 	Init       Init // of the weight; nil means Normal(0.02)
+
+	onlyLogits bool // no vectors are looked up
 }
 
 // Embedding gives a vector for each id: ids of any shape, int, int32 or int64 from 0 to Vocab−1 →
@@ -30,7 +32,9 @@ func NewEmbedding(s *Scope, c EmbeddingConfig) *Embedding {
 	e := &Embedding{layer: s.layer("Embedding")}
 	if e.positive(size{"vocab", c.Vocab}, size{"dim", c.Dim}) {
 		e.weight = e.embeddingWeight(initOr(c.Init, Normal(gpt2Std)), c.Vocab, c.Dim)
-		e.change = e.loraOfEmbedding(c.Vocab, c.Dim)
+		if e.change = e.loraOfEmbedding(c.Vocab, c.Dim); e.change != nil && c.onlyLogits {
+			e.failf("Embeddings of LoRA picks it, it needs to pick tables that vectors are looked up in: this one makes logits")
+		}
 	}
 	return e
 }

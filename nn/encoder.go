@@ -180,7 +180,7 @@ func (e *Encoder) addHeads(c EncoderConfig, norm NormConfig, words *Embedding) {
 		In: e.dim, Out: norm.Dim, Activation: activation, Init: c.Block.Init, NoBias: e.heads.MaskedNoBias,
 	})
 	if e.heads.MaskedUntied {
-		words = NewEmbedding(e.s.Sub("predtokens"), EmbeddingConfig{Vocab: c.Text.Vocab, Dim: norm.Dim})
+		words = NewEmbedding(e.s.Sub("predtokens"), EmbeddingConfig{Vocab: c.Text.Vocab, Dim: norm.Dim, onlyLogits: true})
 	} else {
 		words.tie()
 	}

@@ -155,6 +155,15 @@ func TestConfigErrors(t *testing.T) {
 			nn.NewEncoderDecoder(s, nn.EncoderDecoderConfig{Shared: true, Encoder: nn.EncoderConfig{Layers: 1, Text: &nn.TextConfig{Vocab: 5, Context: 6}, Block: block(8)},
 				Decoder: nn.LanguageModelConfig{Vocab: 5, Layers: 1, Block: block(12)}})
 		}, "EncoderDecoder: Shared is set and tokens of the encoder have 8 features, it needs the 12 of the decoder"},
+		{func(s *nn.Scope) {
+			p := nn.NewParameters(1)
+			if err := p.SetLoRA(nn.LoRA{Rank: 2, Embeddings: func(string) bool { return true }}); err != nil {
+				t.Fatal(err)
+			}
+			other := nn.NewScope(s.Graph(), p)
+			nn.NewLlama(other, nn.LlamaConfig{Vocab: 5, Layers: 1, Heads: 2, Dim: 8, Hidden: 8})
+			s.Fail(errors.Unwrap(other.Err()))
+		}, "Embedding: Embeddings of LoRA picks it, it needs to pick tables that vectors are looked up in: this one makes logits"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Ranks: struct{ kernels.Ranks }{}}}),
 			"MultiHeadAttention: Options.Ranks is set, it needs to be nil: Scope.ShareSequences is for the whole model"},
 	} {

@@ -144,7 +144,7 @@ func (m *LanguageModel) addHead(dim int) {
 	if m.head = m.tokens; m.c.TiedHead {
 		m.tokens.tie()
 	} else {
-		m.head = NewEmbedding(m.s.Sub("head"), EmbeddingConfig{Vocab: m.c.Vocab, Dim: dim})
+		m.head = NewEmbedding(m.s.Sub("head"), EmbeddingConfig{Vocab: m.c.Vocab, Dim: dim, onlyLogits: true})
 	}
 	if m.c.HeadBias {
 		m.bias = m.s.Parameter("headbias", Zero, 1, m.c.Vocab)

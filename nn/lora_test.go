@@ -130,3 +130,41 @@ func TestLoRASharesEqualInputs(t *testing.T) {
 		}
 	}
 }
+
+// A gated MLP has gradients of its changes in 16 bits where nothing before it is trained, so that
+// its input has none.
+func TestLoRAOfAFirstMLP(t *testing.T) {
+	p := nn.NewParameters(1)
+	if err := p.SetLoRA(nn.LoRA{Rank: 2}); err != nil {
+		t.Fatal(err)
+	}
+	g := gorgonia.NewGraph()
+	s := nn.NewScope(g, p).Compute(ops.BFloat16)
+	x := on(gorgonia.NewTensor(g, tensor.Float32, 3, gorgonia.WithShape(1, 3, 8), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Gaussian(0, 1))))
+	mlp := nn.NewMLP(s, nn.MLPConfig{Dim: 8, Hidden: 16, Gated: true, NoBias: true, Activation: kernels.SiLU})
+	loss := mlp.Forward(x.Cast(ops.BFloat16)).Cast(tensor.Float32).Square().Sum()
+	if s.Err() != nil {
+		t.Fatal(s.Err())
+	}
+	if _, err := gorgonia.Grad(must(loss), s.Trainable()...); err != nil {
+		t.Fatal(err)
+	}
+	vm, err := ops.NewMachine(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range s.Trainable() {
+		v, err := n.Grad()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// B starts at 0, and with it the gradient of A.
+		if zero := !slices.ContainsFunc(floats(t, v), func(x float64) bool { return x != 0 }); zero != strings.HasSuffix(n.Name(), "lora_a") {
+			t.Errorf("the gradient of %s is 0: %v", n.Name(), zero)
+		}
+	}
+}

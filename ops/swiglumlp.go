@@ -146,7 +146,7 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 			r.giveBack(first, len(r.scratched)) // down's floats take their place
 		}
 	}
-	down, err := r.roundWeight(gatedDown, in[0].DType, in[5], r.wants(0, 1, 2, 3, 4))
+	down, err := r.roundWeight(gatedDown, in[0].DType, in[5], k.wantsFirst(r))
 	if err != nil {
 		return err
 	}
@@ -162,12 +162,23 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
-	ofDown, err := r.weightFactor(gatedDownFactor, down, r.wants(0, 1, 2, 3, 4))
+	ofDown, err := r.weightFactor(gatedDownFactor, down, k.wantsFirst(r))
 	if err != nil {
 		return err
 	}
 	product := kernels.MatMul{A: h, RoundedA: ofH.rows, B: down, RoundedB: ofDown.columns, Plus: c.plus(0), Bias: in[6]}
 	return r.lastMatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
+}
+
+// wantsFirst reports whether the first two layers have gradients, for which the last one's weight
+// is read: those of x, of the parameters and of changes.
+func (k swiGLUMLP) wantsFirst(r *run) bool {
+	for i := range inputsOfChange * len(k.changes.scales) {
+		if r.wants(7 + i) {
+			return true
+		}
+	}
+	return r.wants(0, 1, 2, 3, 4)
 }
 
 // hasChanges reports whether any of the three layers has a change.

@@ -140,7 +140,7 @@ func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture 
 		links = append(links, linear(f.base+cmp.Or(f.project, "embeddings_project"), "project", width, dim)...)
 	}
 	if d := e.Distances; d != nil {
-		links = append(links, table(f.base+"encoder.relative_attention_bias.weight", "distances.weight", d.Buckets, e.Block.Attention.Heads))
+		links = append(links, same(f.base+"encoder.relative_attention_bias.weight", "distances.weight", d.Buckets, e.Block.Attention.Heads))
 	}
 	if d := e.Disentangled; d != nil {
 		links = append(links, table(f.base+"encoder.rel_embeddings.weight", "places.weight", 2*d.Buckets, dim))

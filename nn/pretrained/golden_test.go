@@ -611,7 +611,7 @@ func TestSaveIn16Bits(t *testing.T) {
 // A model whose weights are kept in 16 bits is saved as what a model in float32 is saved as in 16
 // bits, and decodes what it computes without a cache.
 func TestKeptIn16Bits(t *testing.T) {
-	for _, name := range []string{"gpt2", "qwen3", "gemma3", "phi3", "olmo2", "bert", "roberta-masked", "vit-classes"} {
+	for _, name := range []string{"gpt2", "qwen3", "gemma3", "phi3", "olmo2", "bert", "roberta-masked", "mpnet-masked", "t5", "vit-classes"} {
 		for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {
 			var folders [2]string
 			m := load(t, filepath.Join("testdata", name), Options{Weights: dtype})

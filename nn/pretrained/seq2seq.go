@@ -106,7 +106,7 @@ func readT5(c *config, context int, usual usualT5) *architecture {
 		name   string
 		layers int
 	}{{"encoder", layers}, {"decoder", s.Decoder.Layers}} {
-		s.links = append(s.links, table(side.name+".block.0.layer.0.SelfAttention.relative_attention_bias.weight", side.name+".distances.weight", distances.Buckets, heads),
+		s.links = append(s.links, same(side.name+".block.0.layer.0.SelfAttention.relative_attention_bias.weight", side.name+".distances.weight", distances.Buckets, heads),
 			same(side.name+".final_layer_norm.weight", side.name+".norm.weight", dim))
 		for i := range side.layers {
 			s.t5Block(fmt.Sprintf("%s.block.%d.layer.", side.name, i), fmt.Sprintf("%s.blocks.%d.", side.name, i), side.name == "decoder", heads*size)
