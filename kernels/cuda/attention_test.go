@@ -90,11 +90,26 @@ func (a arithmetic) newProblem(c Case) *Problem[float32] {
 // oneAtATime is held by a test that uses the device beside others.
 var oneAtATime sync.Mutex
 
+// compile compiles what attention to a problem takes, beside other tests.
+func (a arithmetic) compile(d *cuda.Device, p *Problem[float32]) error {
+	if p.Attention.Score == nil && p.Attention.Mask == nil && p.Attention.Places == nil {
+		return nil // all of it is there
+	}
+	return d.Rehearse(a.anyDevice, func(d *cuda.Device) error {
+		m := mirrored{Device: d, half: a.half, wide: a.wide, dry: true}
+		return errors.Join(
+			m.AttentionForward(&p.Attention, kernels.AttentionOutputs{O: p.O, LSE: p.LSE}), m.AttentionBackward(&p.Attention, p.Gradients()))
+	})
+}
+
 // judge computes a problem and compares the results. What they are compared with is computed beside
 // other tests.
 func (a arithmetic) judge(t testing.TB, p *Problem[float32]) error {
 	d := device(t)
 	Expect(p, a.rounding)
+	if err := a.compile(d, p); err != nil {
+		return err
+	}
 	oneAtATime.Lock()
 	defer oneAtATime.Unlock()
 	if a.anyDevice {

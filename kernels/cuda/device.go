@@ -41,9 +41,8 @@ type hardware struct {
 	*driver.GPU
 	withoutMaps bool // attention and products run on the kernels for any device since Ampere
 
-	programs  programs
-	compiling sync.Mutex // held while a kernel is compiled
-	rounding  rounding
+	programs programs
+	rounding rounding
 }
 
 var _ kernels.Backend = (*Device)(nil)

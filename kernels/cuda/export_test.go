@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // WithoutMaps makes a device choose kernels as one that has no tensor maps, until the function it
@@ -15,6 +16,15 @@ func (d *Device) WithoutMaps() (restore func()) {
 	before := d.withoutMaps
 	d.withoutMaps = true
 	return func() { d.withoutMaps = before }
+}
+
+// Rehearse does calls of a device, or of one that has no tensor maps, without their work. What they
+// compile is there afterwards.
+func (d *Device) Rehearse(withoutMaps bool, calls func(*Device) error) error {
+	_, err := d.CountKernels(func(q driver.Queue) error {
+		return calls(&Device{hardware: &hardware{GPU: d.GPU, withoutMaps: withoutMaps}, part: q})
+	})
+	return err
 }
 
 // HasMaps reports whether a device chooses kernels with tensor maps, and others for Hopper.

@@ -5,7 +5,9 @@ package cuda_test
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -23,6 +25,7 @@ type mirrored struct {
 	*cuda.Device
 	half kernels.DType // or NoDType
 	wide bool          // bias and sinks are float32 all the same
+	dry  bool          // the device's calls are rehearsed: nothing is copied
 }
 
 // region is a piece of the host's memory that the tensors of a call lie in.
@@ -82,7 +85,7 @@ func (c *copied) upload(r *region) error {
 		dtype = c.half
 	}
 	var err error
-	if r.device, err = c.Alloc(dtype, r.shift+len(host)); err != nil {
+	if r.device, err = c.Alloc(dtype, r.shift+len(host)); err != nil || c.dry {
 		return err
 	}
 	inside := r.device.Slice(0, r.shift, r.shift+len(host))
@@ -90,14 +93,19 @@ func (c *copied) upload(r *region) error {
 		return c.UploadBytes(inside, unsafe.Pointer(unsafe.SliceData(host)))
 	}
 	bits := make([]uint16, len(host))
-	for i, x := range host {
-		bits[i] = toHalf(c.half, x)
-	}
+	inParts(len(host), func(from, to int) {
+		for i, x := range host[from:to] {
+			bits[from+i] = toHalf(c.half, x)
+		}
+	})
 	return c.UploadBytes(inside, unsafe.Pointer(unsafe.SliceData(bits)))
 }
 
 // download brings all regions back.
 func (c *copied) download() error {
+	if c.dry {
+		return nil
+	}
 	for _, r := range c.regions {
 		host := r.host()
 		inside := r.device.Slice(0, r.shift, r.shift+len(host))
@@ -111,11 +119,24 @@ func (c *copied) download() error {
 		if err := c.DownloadBytes(inside, unsafe.Pointer(unsafe.SliceData(bits))); err != nil {
 			return err
 		}
-		for i, b := range bits {
-			host[i] = fromHalf(c.half, b)
-		}
+		inParts(len(host), func(from, to int) {
+			for i, b := range bits[from:to] {
+				host[from+i] = fromHalf(c.half, b)
+			}
+		})
 	}
 	return nil
+}
+
+// inParts does a loop of n steps on all processors: a test that has the device holds up all others.
+func inParts(n int, do func(from, to int)) {
+	const least = 1 << 14
+	parts := min(runtime.GOMAXPROCS(0), n/least+1)
+	var group sync.WaitGroup
+	for part := range parts {
+		group.Go(func() { do(n*part/parts, n*(part+1)/parts) })
+	}
+	group.Wait()
 }
 
 // on is a tensor's twin on the device.

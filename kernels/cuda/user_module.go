@@ -92,6 +92,17 @@ func (m userModule) name() string {
 	return strings.TrimSuffix(m.source, ".cu") + "_" + hex.EncodeToString(hash.Sum(nil)[:16])
 }
 
+// compiling has a lock for each module by name, which is held while it is loaded: modules are
+// compiled beside each other, and none of them twice.
+var compiling sync.Map
+
+// lockModule locks a module until the function it gives is called.
+func lockModule(m userModule) (unlock func()) {
+	lock, _ := compiling.LoadOrStore(m.name(), &sync.Mutex{})
+	lock.(*sync.Mutex).Lock()
+	return lock.(*sync.Mutex).Unlock
+}
+
 // loadUser loads modules unless they are there: from disk, or else from the compiler, which makes
 // all that are missing at a time.
 func (d *Device) loadUser(modules ...userModule) error {
@@ -106,8 +117,10 @@ func (d *Device) loadUser(modules ...userModule) error {
 	if len(missing()) == 0 {
 		return nil
 	}
-	d.compiling.Lock()
-	defer d.compiling.Unlock()
+	slices.SortFunc(modules, func(a, b userModule) int { return strings.Compare(a.name(), b.name()) }) // for locks
+	for _, m := range modules {
+		defer lockModule(m)()
+	}
 	version, err := compilerVersion()
 	if err != nil {
 		return NoCompiler{d.Name(), err}
