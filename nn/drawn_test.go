@@ -472,6 +472,10 @@ func (d drawer) encoder() nn.EncoderConfig {
 	if c.Block.Attention.Options.Score == nil && d.one(4) {
 		c.Distances = &nn.DistanceConfig{Buckets: 8, Farthest: 20}
 	}
+	if a := &c.Block.Attention; c.Distances == nil && d.one(5) {
+		c.Disentangled = &nn.DisentangledConfig{Buckets: 6, Farthest: d.of(0, 20), Norm: d.one(2)}
+		a.KVHeads, a.RoPE, a.QKNorm, a.QKNormAll, a.QKNormKind, a.NormPlusOne, a.Clip, a.Options.Score, a.Options.Scale = 0, nil, false, false, 0, false, 0, nil, 0
+	}
 	return c
 }
 
@@ -515,9 +519,9 @@ func TestDrawnEncoders(t *testing.T) {
 				if h.Err() != nil {
 					return nil, nil, h.Err()
 				}
-				classes := must(e.Classify(h))
+				classes, mean := must(e.Classify(h)), must(nn.Pool(h, nn.MeanPool, in.KeyMask))
 				evaluate(t, g)
-				return e, [][]float64{floats(t, h.Node().Value()), floats(t, classes.Value())}, nil
+				return e, [][]float64{floats(t, h.Node().Value()), floats(t, classes.Value()), floats(t, mean.Value())}, nil
 			}
 			text := func(n int) (list []int) {
 				for range n {
@@ -552,6 +556,9 @@ func TestDrawnEncoders(t *testing.T) {
 				compare(t, "a text beside one with padding, by "+way.name, tensor.Float64, both[0][:len(first[0])], first[0], 1)
 				compare(t, "a text before padding, by "+way.name, tensor.Float64, both[0][len(first[0]):][:len(alone[0])], alone[0], 1)
 				compare(t, "classes beside padding, by "+way.name, tensor.Float64, both[1], slices.Concat(first[1], alone[1]), 1)
+				if way.lengths == nil {
+					compare(t, "the mean beside padding", tensor.Float64, both[2], slices.Concat(first[2], alone[2]), 1)
+				}
 			}
 		})
 	}
