@@ -462,7 +462,7 @@ func (d drawer) encoder() nn.EncoderConfig {
 	c := nn.EncoderConfig{Layers: d.of(1, 2, 4), Block: d.block(), EmbeddingNorm: d.one(2), Dropout: d.maybe(0.1),
 		Text:  &nn.TextConfig{Vocab: decoderVocab, Context: 30, Types: d.of(0, 2), Dim: d.of(0, 0, 5), Positions: nn.PositionKind(d.IntN(3)), NoPositions: d.one(3), Scale: d.maybe(1.4)},
 		Heads: nn.EncoderHeads{Pooler: d.one(2), Classes: 3, TokenClasses: 2, Masked: d.one(2)}}
-	c.Block.Attention.Options.Causal, c.Block.Attention.Latent = kernels.NotCausal, nil
+	c.Block.Attention.Options.Causal, c.Block.Attention.Latent = kernels.Causal(d.of(0, 0, 0, int(kernels.CausalBottomRight), int(kernels.CausalTopLeft))), nil
 	if c.Text.Positions == nn.LearnedPositions && !c.Text.NoPositions && d.one(2) {
 		c.Text.FirstPosition, c.Text.CountPadding = 2, d.one(2)
 	}

@@ -67,7 +67,7 @@ type Encoder struct {
 	drop     *Dropout
 	project  Layer // nil for none
 	stack    *Stack
-	fromLast bool // some blocks have a window or ALiBi, which count from the last key
+	fromLast bool // some blocks have a window, ALiBi or CausalBottomRight, which count from the last key
 
 	heads                    EncoderHeads
 	headDrop                 *Dropout    // is drop where that is the same
@@ -138,7 +138,7 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 			c.Change(i, b)
 		}
 		o := &b.Attention.Options
-		e.fromLast = e.fromLast || o.Window != nil || o.ALiBi != nil
+		e.fromLast = e.fromLast || o.Window != nil || o.ALiBi != nil || o.Causal == kernels.CausalBottomRight
 	}})
 	e.addHeads(c, norm, words)
 	return e
@@ -208,8 +208,8 @@ type EncoderInputs struct {
 	Hidden    Tensor // of images: 1 for each patch in whose place the mask token stands, 0 for the others, (B, patches) of floats
 }
 
-// TakesLengths reports whether KeyLengths may be given: where blocks have windows or ALiBi, a
-// KeyMask needs to be.
+// TakesLengths reports whether KeyLengths may be given: where blocks have windows, ALiBi or
+// [kernels.CausalBottomRight], a KeyMask needs to be.
 func (e *Encoder) TakesLengths() bool { return !e.fromLast }
 
 // Forward gives a vector for each element of a sequence, (B, S, Dim): of tokens, which are (B, S)
@@ -223,7 +223,7 @@ func (e *Encoder) ForwardWith(x Tensor, in EncoderInputs) Tensor {
 		return e.none(x)
 	}
 	if !in.KeyLengths.IsZero() && e.fromLast {
-		return e.failf("key lengths are given, and blocks have windows or ALiBi, which would count from the last key: it needs a KeyMask")
+		return e.failf("key lengths are given, and blocks have windows, ALiBi or CausalBottomRight, which would count from the last key: it needs a KeyMask")
 	}
 	h := e.embed(x, in)
 	if e.embnorm != nil {
