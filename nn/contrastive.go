@@ -166,9 +166,11 @@ func (t *tower) forward(x Tensor, in EncoderInputs) Tensor {
 	}
 	switch {
 	case t.c.Probe:
-		h = t.attend(h)
+		h = t.attend(h, in)
 	case t.c.End != nil:
 		h = t.chosen(x).Cast(h.DType()).MatMul(h).Reshape(h.Dim(0), t.dim)
+	case t.c.Pool == MeanPool && !in.KeyLengths.IsZero():
+		return t.failf("key lengths are given, and vectors are their mean: it needs a KeyMask")
 	default:
 		h = Pool(h, t.c.Pool, in.KeyMask)
 	}
@@ -183,10 +185,10 @@ func (t *tower) forward(x Tensor, in EncoderInputs) Tensor {
 		Mul(1 / math.Sqrt(float64(t.c.width())))
 }
 
-// attend is what the probe reads.
-func (t *tower) attend(h Tensor) Tensor {
+// attend is what the probe reads of all that is not hidden.
+func (t *tower) attend(h Tensor, in EncoderInputs) Tensor {
 	probe := t.probe.Forward(t.ids("probe.ids", h.Dim(0), 1, func(int, int) int { return 0 }))
-	h = t.attn.ForwardWith(probe, AttentionInputs{Context: h})
+	h = t.attn.ForwardWith(probe, AttentionInputs{Context: h, KeyMask: in.KeyMask, KeyLengths: in.KeyLengths})
 	return h.Add(t.norm.Forward(h).Through(t.then)).Select(1, 0)
 }
 
