@@ -154,7 +154,7 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 		return nil
 	}
 	if !r.unread() {
-		if down, err = r.widenedWeight(gatedDown, h, down, r.wants(0, 1, 2, 3, 4)); err != nil {
+		if down, err = r.widenedWeight(gatedDown, h, down, k.wantsFirst(r)); err != nil {
 			return err
 		}
 	}
