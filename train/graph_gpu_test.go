@@ -109,7 +109,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	parameters, err := here.NewParameters(3)
 	if err == nil && c.lora > 0 {
 		err = parameters.SetLoRA(nn.LoRA{Rank: c.lora})
-		if c.kept != (tensor.Dtype{}) {
+		if c.llama != nil {
 			err = errors.Join(err, c.keep(parameters), c.copyOneBlock(parameters))
 		}
 	}
@@ -157,6 +157,9 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 
 // keep lets parameters be in the type of the training's frozen weights.
 func (c training) keep(p *nn.Parameters) error {
+	if c.kept == (tensor.Dtype{}) {
+		return nil
+	}
 	return errors.Join(p.KeepWeights(c.kept), p.KeepEmbeddings(ops.BFloat16))
 }
 
@@ -170,7 +173,10 @@ func (c training) copyOneBlock(p *nn.Parameters) error {
 	for i := range table {
 		table[i] = float32(next())
 	}
-	rows, err := ops.Converted(tensor.New(tensor.WithShape(shape.Vocab, shape.Dim), tensor.WithBacking(table)), ops.BFloat16)
+	rows, err := tensor.New(tensor.WithShape(shape.Vocab, shape.Dim), tensor.WithBacking(table)), error(nil)
+	if c.kept != (tensor.Dtype{}) {
+		rows, err = ops.Converted(rows, ops.BFloat16)
+	}
 	if err == nil {
 		err = errors.Join(one.SetLoRA(nn.LoRA{Rank: c.lora}), c.keep(one), one.Set("tokens.weight", rows), one.Set("head.weight", rows))
 	}
