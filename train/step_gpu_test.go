@@ -225,8 +225,9 @@ func (c training) measure(b *testing.B) {
 	}
 	before := raw.Memory().Peak
 	var took, queueing []time.Duration
+	loss := 0.0
 	l := c.loop(b, Hook{OnStep: func(s Step) error {
-		took = append(took, s.Duration)
+		took, loss = append(took, s.Duration), s.Loss
 		return nil
 	}})
 	l.audience = newAudience(l.c.Hooks)
@@ -266,6 +267,7 @@ func (c training) measure(b *testing.B) {
 	if needs, again := l.Memory(); needs > 0 {
 		b.Logf("a step is to take %v, with %d parts computed again: %s", needs, len(again), strings.Join(again, " "))
 	}
+	b.Logf("the last loss is %v", loss)
 	step := median(took[len(took)/4:])
 	b.ReportMetric(float64(c.rows*c.model.Context)/step.Seconds(), "tokens/s")
 	b.ReportMetric(step.Seconds()*1e3, "ms/step")
