@@ -458,38 +458,55 @@ func (c *KVCache) eachPlace(items int, recording bool, do func(item, next, lengt
 }
 
 // tell makes sure that the device knows what the cache holds before a run of so many items adds so
-// many rows, and counts them there as the run will.
+// many rows, and counts them as the run will, here and there.
 func (c *KVCache) tell(b kernels.Backend, items, rows int) error {
 	t := &c.told
-	now := make([]int32, 1, 1+2*c.c.Batch)
-	now[0] = int32(c.first)
+	if !t.knows(c) {
+		now := t.of(c)
+		t.holds = nil
+		if err := b.Copy(t.state, kernels.Of(now, len(now))); err != nil {
+			return err
+		}
+		t.holds = now
+	}
+	for item := c.first; item < c.first+items; item++ {
+		if !c.resting[item] {
+			c.lengths[item] += rows
+			t.holds[1+item] += int32(rows)
+		}
+	}
+	return nil
+}
+
+// knows reports whether the device has what the cache holds: the first item, lengths, and which
+// items take part.
+func (t *told) knows(c *KVCache) bool {
+	if len(t.holds) != 1+2*c.c.Batch || t.holds[0] != int32(c.first) {
+		return false
+	}
+	for item, n := range c.lengths {
+		if t.holds[1+item] != int32(n) || (t.holds[1+c.c.Batch+item] == 0) != c.resting[item] {
+			return false
+		}
+	}
+	return true
+}
+
+// of is what the device is to have.
+func (t *told) of(c *KVCache) []int32 {
+	list := make([]int32, 1, 1+2*c.c.Batch)
+	list[0] = int32(c.first)
 	for _, n := range c.lengths {
-		now = append(now, int32(n))
+		list = append(list, int32(n))
 	}
 	for _, rests := range c.resting {
 		takes := int32(1)
 		if rests {
 			takes = 0
 		}
-		now = append(now, takes)
+		list = append(list, takes)
 	}
-	if !slices.Equal(now, t.holds) {
-		t.holds = nil
-		if err := b.Copy(t.state, kernels.Of(now, len(now))); err != nil {
-			return err
-		}
-	}
-	copy(now[1:][c.first:], int32s(c.after(items, rows)))
-	t.holds = now
-	return nil
-}
-
-func int32s(list []int) []int32 {
-	narrow := make([]int32, len(list))
-	for i, n := range list {
-		narrow[i] = int32(n)
-	}
-	return narrow
+	return list
 }
 
 // room gives memory to all that a device writes of the cache.
@@ -645,11 +662,7 @@ func (c cachedAttention) forwardThere(r *run, in tensors, device kernels.CachedA
 		if err := c.cache.settle(place, items, rows); err != nil || r.c.checkRecording() != nil {
 			return err
 		}
-		if err := c.cache.tell(place, items, rows); err != nil {
-			return err
-		}
-		copy(c.cache.lengths[c.cache.first:], c.cache.after(items, rows))
-		return nil
+		return c.cache.tell(place, items, rows)
 	})
 	if err != nil {
 		return err

@@ -170,7 +170,13 @@ func (d *Device) Vary(work func(kernels.Backend) error) error {
 	if d.part != nil {
 		return work(d)
 	}
-	return d.GPU.Vary(d.partKernels(), func(q driver.Queue) error { return work(&Device{d.hardware, q}) })
+	var of *Device // of the queue that the work is asked for with before each launch
+	return d.GPU.Vary(d.partKernels(), func(q driver.Queue) error {
+		if of == nil || of.part != q {
+			of = &Device{d.hardware, q}
+		}
+		return work(of)
+	})
 }
 
 // partKernels are what a part of a recording queues for itself.

@@ -66,6 +66,7 @@ type part struct {
 	work    func(Queue) error
 	places  []place
 	blocks  []*lentBlock
+	again   *replay // which asks for the work again, once it was asked for
 }
 
 // place is a kernel of a part.
@@ -150,7 +151,11 @@ type replay struct {
 func (r *Recording) vary() error {
 	r.vectors.turn++
 	for _, p := range r.parts {
-		q := &replay{direct: direct{r.gpu}, part: p, recording: r}
+		if p.again == nil {
+			p.again = &replay{direct: direct{r.gpu}, part: p, recording: r}
+		}
+		q := p.again
+		q.next = 0
 		if err := p.work(q); err != nil {
 			return err
 		}
