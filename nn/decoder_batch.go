@@ -23,6 +23,10 @@ type batchDecoder struct {
 	chooser  *ops.Chooser
 	memory   [][]float64 // of the logits
 	freeRows int         // so many rows cost about as much as one
+
+	// What all caches know of the runs to come: the first text, and those that take part.
+	first int
+	takes []bool
 }
 
 // runSize is how many neighbouring texts a run is of, and how many tokens of each it adds.
@@ -265,6 +269,21 @@ func (f *feeding) cost(first, texts, length int) int {
 	return min(whole, f.cost(first, half, length)+f.cost(first+half, texts-half, length))
 }
 
+// tell lets the caches know which texts the next run is of, where they do not.
+func (f *feeding) tell(first int) error {
+	if f.first == first && slices.Equal(f.takes, f.taking) {
+		return nil
+	}
+	f.takes = nil
+	for _, cache := range f.all() {
+		if err := errors.Join(cache.From(first), cache.Only(f.taking)); err != nil {
+			return err
+		}
+	}
+	f.first, f.takes = first, f.taking
+	return nil
+}
+
 // run adds tokens to the windows of the chosen ones among some neighbouring texts, and reads the
 // logits of those that then have none left.
 func (f *feeding) run(first int, size runSize) error {
@@ -272,10 +291,8 @@ func (f *feeding) run(first int, size runSize) error {
 	if err != nil {
 		return err
 	}
-	for _, cache := range f.all() {
-		if err := errors.Join(cache.From(first), cache.Only(f.taking)); err != nil {
-			return err
-		}
+	if err := f.tell(first); err != nil {
+		return err
 	}
 	last := first + size.texts
 	var ended []int
