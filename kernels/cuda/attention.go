@@ -352,8 +352,9 @@ func (c *attention) sinks() (readable, error) {
 	return read(dense), c.device.copies([]pair{{dense, s}})
 }
 
-// choose finds the variant for the problem: of those made for this device the one for the smallest
-// heads, and without tensor maps where those cannot describe the tensors.
+// choose finds the variant for the problem: of those made for this device, and whose blocks its
+// shared memory holds, the one for the smallest heads, and without tensor maps where those cannot
+// describe the tensors.
 func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
 	maps := c.device.Major == 9 && c.device.Minor == 0 && !c.device.withoutMaps && !c.unpiped && describable(tensors)
 	d, dv := int(c.args.d), int(c.args.dv)
@@ -361,7 +362,7 @@ func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (varian
 		var best *variant
 		for i := range list {
 			v := &list[i]
-			fits := v.element == c.element && v.d >= d && v.dv >= dv && c.suits(v)
+			fits := v.element == c.element && v.d >= d && v.dv >= dv && v.sharedBytes+ofDriver <= c.device.SharedMemory && c.suits(v)
 			if !fits || v.boxCols > 0 && !maps {
 				continue
 			}

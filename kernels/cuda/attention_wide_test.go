@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -74,6 +75,21 @@ func TestAttentionOfWideHeadsInLittleMemory(t *testing.T) {
 			restore := d.AsSmallest()
 			a.run(t, c)
 			restore()
+		}
+	}
+}
+
+// Where a block of the kernels for heads of 256 does not fit, those for heads of any size serve.
+func TestAttentionInLittleMemory(t *testing.T) {
+	d := device(t)
+	defer d.AsSmallest()()
+	for n, a := range ofAnyDevice() {
+		wide := false
+		d.Trace(func(kernel string) { wide = wide || strings.HasPrefix(kernel, "attention_backward_sm80_wide") })
+		a.run(t, Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 130, Sk: 199, D: 256, Dv: 256, Options: []Option{Causal}, Seed: uint64(n)})
+		d.Trace(nil)
+		if !wide {
+			t.Errorf("%s: a block that does not fit was chosen", a.name)
 		}
 	}
 }

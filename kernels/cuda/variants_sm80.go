@@ -21,12 +21,12 @@ type tile80 struct {
 
 // A block of most of these fits in 99 KB of shared memory, what the smallest GPUs have, and two
 // share a multiprocessor where there is twice as much. Backward of heads over 128 needs 83 to 150
-// KB.
+// KB: the kernels for heads of any size serve where that does not fit.
 var (
 	forward80Tiles16 = []tile80{
 		{d: 32, tileQ: 128, tileK: 64, threads: 128},
 		{d: 64, tileQ: 128, tileK: 128, threads: 128},
-		{d: 96, tileQ: 128, tileK: 96, threads: 128},
+		{d: 96, tileQ: 128, tileK: 64, threads: 128},
 		{d: 128, tileQ: 128, tileK: 48, threads: 128},
 		{d: 192, tileQ: 64, tileK: 96, threads: 128},
 		{d: 256, tileQ: 64, tileK: 64, threads: 128},
@@ -219,17 +219,17 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, lay
 func rowBytes80(columns, bytes int) int { return columns*bytes + 16 }
 
 // forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v
-// are staged, they have room to arrive too, and in one size what arrives next has a tile more.
+// are staged, they have room to arrive too, and in two sizes what arrives next has a tile more.
 // Tiles are not permuted where their addresses, which take registers and instructions, cost more
 // than the copies gain.
 func forward80Variants() []variant {
 	layout := func(t tile80, e arithmetic80, mod bool) (l layout80, bytes int) {
 		l = layout80{places: 2, swizzled: !e.scaled() && !mod && t.d != 128}
-		if l.swizzled {
-			return l, (t.tileQ + 2*t.tileK) * t.d * e.operand
-		}
-		if !e.scaled() && t.d == 128 {
+		if !e.scaled() && (t.d == 128 || t.d == 96 && !mod) {
 			l.places = 3
+		}
+		if l.swizzled {
+			return l, (t.tileQ + l.places*t.tileK) * t.d * e.operand
 		}
 		bytes = (t.tileQ + l.places*t.tileK) * rowBytes80(t.d, e.operand)
 		if e.staged() {

@@ -624,7 +624,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
 // for blocks before it.
 template <class E, int D, int BQ, int BK, int WARPS, class Score>
 DEVICE void attentionBackward(const AttentionArguments& a) {
-  const Place place(ceilDiv(a.longestK, BK));
+  const Place place(ceilDiv(a.longestK, BK), planesTogether<Score>(a));
   const int parts = partsOf(a, D), plane = place.plane / parts;
   Backward<E, D, BQ, BK, WARPS, Score> kernel(a, plane / a.keyHeads, plane % a.keyHeads, place.tile, place.plane % parts);
   kernel.run();

@@ -32,22 +32,29 @@ __host__ __device__ constexpr int ceilDiv(int n, int d) { return (n + d - 1) / d
 
 // Place is where a block of the grid works: on a tile of a plane, one head of one sequence. Blocks
 // start in their order, so it decides which run at the same time. Planes come in groups of about
-// GROUP_BLOCKS blocks, four waves of a large GPU: few enough to share what they read in the second
-// level cache; enough that, where a mask makes the first tiles longer, the last long blocks are
-// followed by short ones. In a group the planes are fastest: blocks that add to one tile of dQ
-// start one after another and wait little for each other.
+// GROUP_BLOCKS blocks, four waves of a large GPU: where a mask makes the first tiles longer, the
+// last long blocks are followed by short ones. A group has only so many planes, so that what their
+// blocks share stays in the second level cache. In a group the planes are fastest: blocks that add
+// to one tile of dQ start one after another and wait little for each other.
 struct Place {
   static constexpr int GROUP_BLOCKS = 1024;
   int tile, plane;
 
-  // tiles is how many a plane has at most.
-  DEVICE explicit Place(int tiles) {
-    const int planes = gridDim.x / tiles, groups = max(1, (int)gridDim.x / GROUP_BLOCKS), together = ceilDiv(planes, groups);
+  // tiles is how many a plane has at most, and most how many planes a group has.
+  DEVICE explicit Place(int tiles, int most = 0x7fffffff) {
+    const int planes = gridDim.x / tiles, groups = max(1, (int)gridDim.x / GROUP_BLOCKS), together = min(ceilDiv(planes, groups), most);
     const int first = blockIdx.x / (together * tiles) * together, here = min(together, planes - first);
     const int within = blockIdx.x - first * tiles;
     tile = within / here, plane = first + within % here;
   }
 };
+
+// planesTogether is how many planes a group of blocks has at most: one where no mask makes some
+// blocks longer and none waits for its turn.
+template <class Score> DEVICE int planesTogether(const AttentionArguments& a) {
+  const bool even = std::is_same<typename Score::Mask, BandMask>::value && a.causal == NotCausal && a.left < 0 && a.right < 0;
+  return even && !a.deterministic ? 1 : 16;
+}
 
 // Whether heads may have more columns than a block holds. Products over all columns of two tiles
 // are then summed in Pieces, and a block computes a part of the results: HEAD_DIM of their columns.
