@@ -568,6 +568,14 @@ func TestAttentionKernels(t *testing.T) {
 					compute(Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 1100, Sk: 1051, D: size[0] - 8, Dv: size[1] - 8, Options: []Option{option}}, false)
 				}
 			}
+			// In as little shared memory as GPUs before Hopper have.
+			for size, memory := range map[int]int{128: 100 << 10, 256: 164 << 10} {
+				restore := d.WithSharedMemory(memory)
+				for _, options := range [][]Option{{Plain}, {Causal, DLSE}} {
+					compute(Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 130, Sk: 199, D: size, Dv: size, Options: options}, false)
+				}
+				restore()
+			}
 			maps := !a.anyDevice && (a.half != kernels.NoDType || a.precision >= kernels.PrecisionBFloat16)
 			if heads := d.HeadsOfLongTiles(2048); heads > 0 && maps {
 				for _, options := range [][]Option{{Plain}, {ALiBi}, {Causal, WindowOf(300, -1)}} {

@@ -32,9 +32,13 @@ func (d *Device) HasMaps() bool { return d.hasMaps() }
 
 // AsSmallest makes a device choose kernels as one that has neither tensor maps nor more shared
 // memory than the smallest since Ampere, until the function it gives is called.
-func (d *Device) AsSmallest() (restore func()) {
+func (d *Device) AsSmallest() (restore func()) { return d.WithSharedMemory(100 << 10) }
+
+// WithSharedMemory makes a device choose kernels as one that has no tensor maps and so many bytes
+// of shared memory a multiprocessor, until the function it gives is called.
+func (d *Device) WithSharedMemory(bytes int) (restore func()) {
 	memory, maps := d.SharedMemory, d.WithoutMaps()
-	d.SharedMemory = 100 << 10
+	d.SharedMemory = bytes
 	return func() {
 		d.SharedMemory = memory
 		maps()

@@ -20,7 +20,7 @@ type tile80 struct {
 }
 
 // A block of most of these fits in 99 KB of shared memory, what the smallest GPUs have, and two
-// share a multiprocessor where there is twice as much. Backward of heads over 128 needs 83 to 150
+// share a multiprocessor where there is twice as much. Backward of heads over 128 needs 83 to 151
 // KB: the kernels for heads of any size serve where that does not fit.
 var (
 	forward80Tiles16 = []tile80{
@@ -28,7 +28,7 @@ var (
 		{d: 64, tileQ: 128, tileK: 128, threads: 128},
 		{d: 96, tileQ: 128, tileK: 64, threads: 128},
 		{d: 128, tileQ: 128, tileK: 48, threads: 128},
-		{d: 192, tileQ: 64, tileK: 96, threads: 128},
+		{d: 192, tileQ: 64, tileK: 64, threads: 128},
 		{d: 256, tileQ: 64, tileK: 64, threads: 128},
 	}
 	forward80Tiles32 = []tile80{
@@ -54,6 +54,13 @@ var (
 		{d: 96, tileQ: 64, tileK: 64, threads: 128},
 		{d: 128, tileQ: 64, tileK: 64, threads: 128},
 		{d: 192, tileQ: 32, tileK: 128, threads: 256},
+		{d: 256, tileQ: 64, tileK: 64, threads: 256},
+	}
+	// Devices that hold such blocks take them, for scores of 16 bits that are not modified: with
+	// four places a step's tiles arrive during the one before, and with 128 keys what is added to
+	// dQ halves.
+	backward80TilesRoomy = []tile80{
+		{d: 128, tileQ: 64, tileK: 128, threads: 256},
 		{d: 256, tileQ: 64, tileK: 64, threads: 256},
 	}
 	backward80Tiles32 = []tile80{
@@ -219,13 +226,13 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, lay
 func rowBytes80(columns, bytes int) int { return columns*bytes + 16 }
 
 // forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v
-// are staged, they have room to arrive too, and in two sizes what arrives next has a tile more.
+// are staged, they have room to arrive too, and in three sizes what arrives next has a tile more.
 // Tiles are not permuted where their addresses, which take registers and instructions, cost more
 // than the copies gain.
 func forward80Variants() []variant {
 	layout := func(t tile80, e arithmetic80, mod bool) (l layout80, bytes int) {
 		l = layout80{places: 2, swizzled: !e.scaled() && !mod && t.d != 128}
-		if !e.scaled() && (t.d == 128 || t.d == 96 && !mod) {
+		if !e.scaled() && (t.d == 128 || !mod && (t.d == 96 || t.d == 192)) {
 			l.places = 3
 		}
 		if l.swizzled {
@@ -258,10 +265,7 @@ func backward80Layout(t tile80, e arithmetic80, mod bool) (l layout80, bytes int
 	case e.scaled():
 		squares = 3 * t.tileQ * rowBytes80(t.tileK, e.operand)
 	case l.byKeys:
-		squares = t.tileK * rowBytes80(t.tileQ, e.operand)
-		if t.d < 128 {
-			l.places = 3
-		}
+		l.places, squares = 3, t.tileK*rowBytes80(t.tileQ, e.operand)
 	case t.d < 128:
 		l.places = 4
 	}
@@ -271,7 +275,8 @@ func backward80Layout(t tile80, e arithmetic80, mod bool) (l layout80, bytes int
 	return l, l.places*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand) + squares
 }
 
-// backward80Variants are the backward kernels.
+// backward80Variants are the backward kernels. Those of the most shared memory come first: of the
+// kernels for a size the first that fits is chosen.
 func backward80Variants() []variant {
 	wide := func(t tile80, e arithmetic80) int {
 		squares := 2
@@ -280,7 +285,14 @@ func backward80Variants() []variant {
 		}
 		return t.tileK*rowBytes80(t.d, e.operand) + 2*t.tileQ*rowBytes80(t.d, e.bytes) + squares*t.tileQ*rowBytes80(t.tileK, e.operand)
 	}
-	return slices.Concat(variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, backward80Layout),
+	roomy := variants80("backward", false, backward80TilesRoomy, nil, nil, func(t tile80, e arithmetic80, mod bool) (layout80, int) {
+		l := layout80{places: 4, swizzled: true}
+		return l, (l.places*t.tileQ+2*t.tileK)*t.d*e.operand + 2*t.tileQ*rowBytes80(t.tileK, e.operand)
+	})
+	for i := range roomy {
+		roomy[i].name += "_roomy"
+	}
+	return slices.Concat(roomy, variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, backward80Layout),
 		variants80("backward", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, backward80Layout),
 		wideVariants80("backward", true, func(w wide80) tile80 { return w.backward }, wide))
 }
