@@ -230,6 +230,28 @@ DEVICE int placeOf(int row, int pair) {
 DEVICE int stepsOf(int columns) { return (columns + DEPTH - 1) / DEPTH; }
 DEVICE int piecesOf(int columns) { return stepsOf(columns) * PIECES_OF_STEP; }
 
+// Angles are cosines and sines by which a thread turns two elements of a row, kept from attention
+// to attention: those of a model turn alike.
+struct Angles {
+  const double* frequencies = nullptr;
+  int32_t token = 0;
+  float amplitude = 0;
+  float2 of[2] = {{1, 0}, {1, 0}};
+
+  template <class Link> DEVICE void set(const Link& l, int tokens, int pair) {
+    if (!l.frequencies || l.frequencies == frequencies && l.offset + tokens == token && l.amplitude == amplitude) return;
+    frequencies = l.frequencies, token = l.offset + tokens, amplitude = l.amplitude;
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+      // The angle may be many turns, which float32 could not hold; within one turn it can.
+      constexpr double turn = 6.283185307179586476925;
+      const double theta = token * frequencies[2 * pair + n];
+      sincosf((float)(theta - turn * rint(theta / turn)), &of[n].y, &of[n].x);
+      of[n].x *= amplitude, of[n].y *= amplitude;
+    }
+  }
+};
+
 // Consumer is what a warp of consumers keeps from link to link.
 struct Consumer {
   const RowsChain& g;
@@ -238,6 +260,7 @@ struct Consumer {
   int products = 0;
   uint4 square[MOST_PIECES_OF_SQUARES];
   Ring<STAGES> ring{0};
+  Angles angles;
 
   // rowsOf is where a link puts its rows, and behind them sums of squares.
   DEVICE uint32_t* rowsOf(int link) const { return (uint32_t*)((char*)g.rows + (before + link) % POOLS * g.rowBytes); }
@@ -519,6 +542,7 @@ DEVICE void Consumer::finish(const RowsLink& l, int number, const Plan& plan) co
 DEVICE void Consumer::turn(const RowsLink& l, const Held& h, const Tiles& t) {
   constexpr int THREADS_OF_ROW = HEAD_SIZE / 4;
   const int pair = threadIdx.x % THREADS_OF_ROW, group = l.heads / l.keyHeads, tokens = h.before(), item = ((const int*)(shared + Layout::items))[l.slot] + t.row;
+  angles.set(l, tokens, pair);
   const uint32_t* rows = rowsOf(l.inNumber);
   if (warp() == 0 && lane() < 6) {  // groups of queries, of keys and of values
     const int first = 2 * ((lane() < 2 ? l.firstQuery + t.head * group * (HEAD_SIZE / 2) : lane() < 4 ? l.firstKey + t.head * (HEAD_SIZE / 2) : l.firstValue + t.head * (HEAD_SIZE / 2)));
@@ -538,16 +562,7 @@ DEVICE void Consumer::turn(const RowsLink& l, const Held& h, const Tiles& t) {
     if (row < 2 && !t.has(tokens)) continue;
     const int column = (isKey ? l.firstKey + t.head * (HEAD_SIZE / 2) : isValue ? l.firstValue + t.head * (HEAD_SIZE / 2) : l.firstQuery + (t.head * group + row - 2) * (HEAD_SIZE / 2)) + pair;
     const uint32_t *from = rows + placeOf(t.row, column), *second = rows + placeOf(t.row, column + HEAD_SIZE / 4);
-    float2 of[2] = {{1, 0}, {1, 0}};
-    if (l.frequencies && !isValue)
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-        // The angle may be many turns, which float32 could not hold; within one turn it can.
-        constexpr double turn = 6.283185307179586476925;
-        const double theta = (l.offset + tokens) * l.frequencies[2 * pair + n];
-        sincosf((float)(theta - turn * rint(theta / turn)), &of[n].y, &of[n].x);
-        of[n].x *= l.amplitude, of[n].y *= l.amplitude;
-      }
+    const float2(&of)[2] = angles.of;
     uint32_t low, high;
     low = getOne(from), high = getOne(second);
     if (l.frequencies && !isValue) {
@@ -736,6 +751,23 @@ DEVICE void Consumer::merge(const RowsLink& l, int number, const Held* held) con
   }
 }
 
+// count counts the launch and the tokens, in the last block to come: all have read both.
+DEVICE void count(const RowsChain& g, const Held* held, const int* items, uint32_t launch) {
+  uint32_t before = 0;
+  if (lane() == 0) before = atomicAdd(&g.state->ended, 1);
+  if (__shfl_sync(~0u, before, 0) != gridDim.x - 1) return;
+  if (lane() == 0) g.state->ended = 0, g.state->launches = launch;
+#pragma unroll 4
+  for (int n = lane(); n < g.count; n += 32) {
+    const RowsLink& l = g.links[n];
+    if (l.kind != Attention) continue;
+    for (int row = 0; row < l.rows; row++) {
+      const Held h = held[l.slot * l.rows + row];
+      if (h.takes()) l.state[1 + items[l.slot] + row] = h.tokens + 1;
+    }
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_constant__ RowsChain g) {
   extern __shared__ __align__(1024) char shared[];
   const uint32_t at = sharedAddress(shared);
@@ -766,6 +798,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
   __syncthreads();
   if (warp() == CONSUMERS) {
     if (lane() == 0) produce(g, held, items, at);
+    __syncwarp();
+    count(g, held, items, launch);  // beside what consumers still do
     return;
   }
   Consumer c{g, shared, at, (launch - 1) * g.count, launch};
@@ -780,11 +814,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
       if (copies) *pieceOf(n + 2) = piece;
       groupSync(1, JOINING);
     };
-    // The next link's is found before this one waits.
     const Plan run = planned;
-    planned = Plan(*(const RowsLink*)(shared + Layout::links + (n + 1) % LINKS * (int)sizeof(RowsLink)));
+    // The next link's is found before this one waits.
+    const auto plan = [&] { planned = Plan(*(const RowsLink*)(shared + Layout::links + (n + 1) % LINKS * (int)sizeof(RowsLink))); };
     if (l.kind == Source) {
       c.source(l, n);
+      plan();
       meet();
     } else if (l.kind == Product) {
       groupSync(1, JOINING);  // what the link before has read there is not needed any more
@@ -795,6 +830,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
         c.multiply<true>(l, n, run);
       else
         c.multiply<false>(l, n, run);
+      plan();
       c.scale(l);
       c.finish(l, n, run);
     } else {
@@ -804,23 +840,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(const __grid_con
       if (t.from < t.to) c.turn(l, h, t);
       meet();
       if (t.from < t.to) c.attend(l, n, h, t);
+      plan();
       c.merge(l, n, ofLink);
     }
   }
-  // The last block counts the launch and the tokens: all others have read both.
-  __shared__ bool last;
-  groupSync(1, JOINING);
-  if (threadIdx.x == 0) last = atomicAdd(&g.state->ended, 1) == gridDim.x - 1;
-  groupSync(1, JOINING);
-  if (!last) return;
-  if (threadIdx.x == 0) g.state->ended = 0, g.state->launches = launch;
-  for (int n = threadIdx.x; n < g.count; n += JOINING) {
-    const RowsLink& l = g.links[n];
-    if (l.kind != Attention) continue;
-    for (int row = 0; row < l.rows; row++) {
-      const Held h = held[l.slot * l.rows + row];
-      if (h.takes()) l.state[1 + items[l.slot] + row] = h.tokens + 1;
-    }
-  }
 }
-
