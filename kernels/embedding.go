@@ -6,6 +6,9 @@ import "fmt"
 type Embedding struct {
 	Table Tensor // (V, C), of any floats, or packed
 	IDs   Tensor // (...), int32 or int64, each from 0 to V−1
+
+	// Accumulate says that EmbeddingBackward adds to what dTable holds.
+	Accumulate bool
 }
 
 // EmbeddingKernels look up rows, and sum the gradients of the rows that were looked up. An id
@@ -16,8 +19,8 @@ type EmbeddingKernels interface {
 	EmbeddingForward(e *Embedding, y Tensor) error
 	// EmbeddingBackward computes dTable_v = Σ dy_i over the positions with ids_i = v, in ascending
 	// order of i: zeros for a row that no position looks up. dTable is of dy's dtype, or float32
-	// beside a 16-bit dy; sums are float32 in either case. The table itself is not read and needs
-	// no data.
+	// beside a 16-bit dy; sums are float32 in either case. With Accumulate each sum, once it is
+	// complete, is added to what dTable holds. The table itself is not read and needs no data.
 	EmbeddingBackward(e *Embedding, dy, dTable Tensor) error
 }
 

@@ -48,7 +48,8 @@ func tableForm(table *gorgonia.Node) form {
 // table's.
 func embedding(to kernels.DType, frozen []int) kernel {
 	return kernel{
-		linear: len(frozen) == 0,
+		linear:      len(frozen) == 0,
+		accumulates: len(frozen) == 0,
 		describe: func(in tensors) (description, error) {
 			e := kernels.Embedding{Table: in[0], IDs: in[1]}
 			if err := e.Validate(); err != nil {
@@ -69,7 +70,7 @@ func embedding(to kernels.DType, frozen []int) kernel {
 			return r.EmbeddingForward(&kernels.Embedding{Table: in[0], IDs: in[1]}, out[0])
 		},
 		backward: func(r *run, in, dOut, d tensors) error {
-			if err := r.EmbeddingBackward(&kernels.Embedding{Table: in[0], IDs: in[1]}, dOut[0], d[0]); err != nil {
+			if err := r.EmbeddingBackward(&kernels.Embedding{Table: in[0], IDs: in[1], Accumulate: r.adds}, dOut[0], d[0]); err != nil {
 				return err
 			}
 			for _, row := range frozen {

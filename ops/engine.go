@@ -25,6 +25,12 @@ func (e engine) Add(a, b tensor.Tensor, options ...tensor.FuncOpt) (tensor.Tenso
 	if isDense && alsoDense && isEmpty(left) && left.Shape().Eq(right.Shape()) {
 		return left, nil // which Gorgonia's own cannot add
 	}
+	if isDense && alsoDense && sums.isSum(left, right) {
+		if into, increment := tensor.ParseFuncOpts(options...).IncrReuse(); increment {
+			return e.Add(into, left, tensor.UseUnsafe())
+		}
+		return left, nil
+	}
 	needed := !a.IsNativelyAccessible() || !b.IsNativelyAccessible() || a.Dtype() == BFloat16 || a.Dtype() == Float16
 	if !isDense || !alsoDense || !needed && !isPlain(left, right, options) {
 		return e.StdEng.Add(a, b, options...)

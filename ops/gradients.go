@@ -362,6 +362,9 @@ func (c *call) backward(r *run, values, dOut []gorgonia.Value) ([]*tensor.Dense,
 			list[i] = ValueOf(d[i])
 		}
 	}
+	if r.adds {
+		sums.note(list[0])
+	}
 	return list, nil
 }
 
@@ -391,6 +394,9 @@ func (r *run) lendGradients(arrived tensors) (tensors, error) {
 		case c.is.gradients == fromForward:
 			d[i] = o.dShape
 		case c.last.bias.IsSet() && i == c.is.bias:
+		case i == 0 && r.addend().IsSet():
+			c.release(&o.d)
+			d[i], r.adds = r.addend(), true
 		default:
 			var err error
 			if d[i], err = c.lend(&o.d, r.Backend, o.dShape); err != nil {

@@ -24,6 +24,10 @@ type kernel struct {
 	// a shape but no data. It is nil where there is nothing to compute.
 	backward func(r *run, in, dOut, d tensors) error
 
+	// accumulates says that backward can add the gradient of input 0 to what d has there, where
+	// [run.adds] says so.
+	accumulates bool
+
 	// linear says that outputs are linear in all inputs that have a gradient, and that backward
 	// reads none of these.
 	linear bool

@@ -37,6 +37,7 @@ type step struct {
 
 	spends bool    // of gradients: nothing else needs what they read, so that they may write over it
 	bias   *call   // of gradients: whose bias's gradient they compute along
+	adds   *result // of gradients: another's, with which theirs is added up, and to which they may add it
 	beside []*step // gathers that begin beside it
 
 	postpones bool          // the step that reads it may do its work
@@ -142,7 +143,7 @@ func newPlan(g *gorgonia.ExprGraph, isKept func(*gorgonia.Node) bool) *plan {
 			p.trains = true
 			shared := func(r *result) bool { return p.held[r] || readers[r] != 1 }
 			s.spends = len(s.reads) == len(s.op().(*gradients).reads) && !slices.ContainsFunc(s.reads, shared)
-			s.bias = p.biasAlong(g, s)
+			s.bias, s.adds = p.biasAlong(g, s), p.addend(f, s)
 		}
 	}
 	p.planGathers()

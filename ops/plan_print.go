@@ -42,7 +42,7 @@ func WritePlan(w io.Writer, g *gorgonia.ExprGraph) error {
 		}
 		reads := strings.TrimSpace(strings.Join(inputs, " ") + " " + list(s.reads))
 		name, _, _ := strings.Cut(fmt.Sprint(s.op()), "#")
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", s.at, name, reads, list(s.writes()), list(s.frees), p.fused(s))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", s.at, name, reads, list(s.writes()), list(s.frees), p.fused(s, names))
 	}
 	table.Flush()
 	for line := range strings.Lines(text.String()) {
@@ -94,7 +94,7 @@ func (p *plan) names() map[*result]string {
 }
 
 // fused says what runs together with a step, or in its memory.
-func (p *plan) fused(s *step) string {
+func (p *plan) fused(s *step, names map[*result]string) string {
 	var list []string
 	if s.bias != nil {
 		list = append(list, fmt.Sprintf("d%s of %d", s.bias.operands[s.bias.is.bias].name, p.of[s.bias.id].at))
@@ -107,6 +107,9 @@ func (p *plan) fused(s *step) string {
 	}
 	for _, input := range slices.Sorted(maps.Keys(s.before)) {
 		list = append(list, fmt.Sprintf("may do %d", s.before[input].at))
+	}
+	if s.adds != nil {
+		list = append(list, "adds to "+names[s.adds])
 	}
 	if s.spends {
 		list = append(list, "writes over what it reads")

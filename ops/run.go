@@ -19,6 +19,7 @@ type run struct {
 	unit      bool       // in backward: the gradient of the output is known to be 1
 	again     bool       // in forward: the last run is done over, for what it did not keep
 	backward  bool
+	adds      bool      // in backward: to the gradient of input 0
 	begun     *transfer // in forward: what brings the output, which was begun ahead of the run
 	scratched tensors   // what it has borrowed
 }

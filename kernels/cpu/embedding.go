@@ -68,9 +68,14 @@ func (b *Backend) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Ten
 	defer ids.memory.release()
 	h := halves{b: b}
 	defer h.round()
-	dy, dTable = h.read(dy), h.write(dTable)
-	inTypeOf(dy, scatter[float32], scatter[float64])(b, ids.list, dy, dTable)
-	return nil
+	dy = h.read(dy)
+	if !e.Accumulate {
+		inTypeOf(dy, scatter[float32], scatter[float64])(b, ids.list, dy, h.write(dTable))
+		return nil
+	}
+	sums, before := h.scratch(dTable, dy.DType), h.read(dTable)
+	inTypeOf(dy, scatter[float32], scatter[float64])(b, ids.list, dy, sums)
+	return b.Add(before, sums, h.write(dTable))
 }
 
 // scatter adds row by row in the order of the ids. Threads share the columns: none waits for

@@ -54,7 +54,17 @@ func testEmbedding[T kernels.Float](t *testing.T) {
 					return nil, err
 				}
 				err := b.EmbeddingBackward(&kernels.Embedding{Table: shapeOnly(c.vocabulary, c.features), IDs: tensor}, dy.Tensor, dTable.Tensor)
-				return []result{resultOf("y", y, refY, ptY), resultOf("dTable", dTable, refD, ptD)}, err
+				if err != nil {
+					return nil, err
+				}
+				added := newField[T](newRandom(), c.gap, c.vocabulary, c.features)
+				sums, typed := added.values(), added.typed()
+				for i := range sums {
+					sums[i] += refD[i]
+					typed[i] += ptD[i]
+				}
+				err = b.EmbeddingBackward(&kernels.Embedding{Table: shapeOnly(c.vocabulary, c.features), IDs: tensor, Accumulate: true}, dy.Tensor, added.Tensor)
+				return []result{resultOf("y", y, refY, ptY), resultOf("dTable", dTable, refD, ptD), resultOf("dTable, added to", added, sums, typed)}, err
 			})
 		}
 	}

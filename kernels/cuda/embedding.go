@@ -27,6 +27,7 @@ type embeddingArguments struct {
 type embeddingBackward struct {
 	arguments                         embeddingArguments
 	list, order, starts, rows, counts address
+	adds                              int32
 }
 
 // embeddingModule is the module for the types of the table, or its gradient, and of the rows that
@@ -154,7 +155,7 @@ func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tens
 		next += address(4 * n)
 		return next - address(4*n)
 	}
-	b := &embeddingBackward{}
+	b := &embeddingBackward{adds: flag(e.Accumulate)}
 	g.found, b.counts, g.frequent = part(vocabulary), part(counters), part(1+frequent)
 	b.starts, b.list, b.order, b.rows = part(frequent), part(positions), part(positions), part(min(positions, vocabulary))
 	g.places = places.At

@@ -89,6 +89,16 @@ func TestEmbedding(t *testing.T) {
 				r.must(errors.Join(r.d.Fill(dTable.Tensor, math.NaN()), r.d.EmbeddingBackward(e, dy.Tensor, dTable.Tensor)))
 				r.checkSame("dTable", dTable, first)
 			}
+			e.Accumulate = true // to what is there
+			before := r.normals(table, c.gap, c.vocabulary, c.features)
+			r.must(r.d.Copy(dTable.Tensor, before.Tensor))
+			r.must(r.d.EmbeddingBackward(e, dy.Tensor, dTable.Tensor))
+			sums, singles := reference.EmbeddingGrad(host, dy.values()), reference.EmbeddingGrad(host, single(dy.values()))
+			for i, x := range before.values() {
+				sums[i] += x
+				singles[i] += float32(x)
+			}
+			r.check("dTable, added to", dTable, sums, singles)
 		}
 	}
 }

@@ -12,7 +12,8 @@ func Embedding[T kernels.Float](e *kernels.Embedding) []T {
 	return y
 }
 
-// EmbeddingGrad returns the gradient of the table for the gradient dy of the rows.
+// EmbeddingGrad returns the gradient of the table for the gradient dy of the rows, without what
+// Accumulate adds it to.
 func EmbeddingGrad[T kernels.Float](e *kernels.Embedding, dy []T) []T {
 	c := lastAxis(e.Table)
 	dTable := make([]T, e.Table.Elements())

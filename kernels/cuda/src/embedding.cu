@@ -28,6 +28,7 @@ struct EmbeddingBackward {
   int32_t* rows;    // the rows that are looked up, in whatever order
   // of rows, of positions in order, and of what was taken by frequentRows, clearRows and rare; zero at first
   int32_t* counts;
+  int32_t adds;  // whether sums are added to what the gradient holds
 };
 
 // mostPlaces is how many positions are noted of a row, a warp's lanes.
@@ -187,8 +188,16 @@ template <class To, class From, int n> __device__ __forceinline__ void rareRow(c
         for (int e = 0; e < n; e++) sum[c][e] += i + k < found ? asFloat(x[k][c].x[e]) : 0;
   }
 #pragma unroll
-  for (int c = 0; c < rareChunks; c++)
-    if (column(c) < a.lines.length) store<n>((To*)a.to + id * a.step + column(c), sum[c]);
+  for (int c = 0; c < rareChunks; c++) {
+    if (column(c) >= a.lines.length) continue;
+    To* to = (To*)a.to + id * a.step + column(c);
+    if (b.adds) {
+      const Piece<To, n> before = *(const Piece<To, n>*)to;
+#pragma unroll
+      for (int e = 0; e < n; e++) sum[c][e] += asFloat(before.x[e]);
+    }
+    store<n>(to, sum[c]);
+  }
 }
 
 // frequentRow gives a block a frequent row and 32·n columns of it. Each of its warps adds its share
@@ -222,7 +231,9 @@ template <class To, class From, int n> __device__ __forceinline__ void frequentR
   for (int i = warp; i < n; i += warps) {
     float total = 0;
     for (int w = 0; w < warps; w++) total += shared[w][i * 32 + lane];
-    if (column < a.lines.length) ((To*)a.to)[id * a.step + column + i] = fromFloat<To>(total);
+    if (column >= a.lines.length) continue;
+    To* to = (To*)a.to + id * a.step + column + i;
+    *to = fromFloat<To>(b.adds ? asFloat(*to) + total : total);
   }
   __syncthreads();
 }
@@ -277,9 +288,10 @@ template <class To, class From, int n> __device__ __forceinline__ void rare(cons
 }
 
 // frequent adds up frequent rows, which is to wait for memory, while every second block clears rows,
-// which is to keep it busy.
+// which is to keep it busy; none does where sums are added to what rows hold.
 template <class To, class From, int n> __device__ __forceinline__ void frequent(const EmbeddingBackward& b) {
-  if (blockIdx.x % 2 == 0) frequentRows<To, From, n>(b);
+  if (b.adds || blockIdx.x % 2 == 0) frequentRows<To, From, n>(b);
+  if (b.adds) return;
   clearRows<To, n>(b);
   if (blockIdx.x % 2 != 0) frequentRows<To, From, n>(b);
 }
