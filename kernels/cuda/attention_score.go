@@ -158,7 +158,7 @@ func (c *attention) listsFor(v variant) (l userLists, listed bool) {
 		return userLists{}, false
 	}
 	keys := v.tileK
-	if v.boxCols > 0 && c.takesPlain(v) && v.tileK == 2*gathered {
+	if v.boxCols > 0 && c.takesPlain(v) && v.tileK == 2*gathered && !(c.ahead && c.listsCells(v) && alongKeys(mask, keys)) {
 		keys = gathered
 	}
 	switch {
@@ -170,6 +170,12 @@ func (c *attention) listsFor(v variant) (l userLists, listed bool) {
 		return userLists{line: keys, cell: v.tileQ, together: v.tileK / keys, byKeys: 1}, true
 	}
 	return userLists{line: keys, cell: v.tileQ, together: 1, byKeys: 2}, true
+}
+
+// alongKeys reports whether a mask is of blocks that end where tiles of so many keys do.
+func alongKeys(mask *score.Mask, keys int) bool {
+	_, n, _ := mask.Blocks()
+	return n > 0 && n%keys == 0
 }
 
 // findLists finds the tiles that the mask shows, beyond its band, for a variant: once for a mask
@@ -240,6 +246,9 @@ func (c *attention) findLists(v variant) error {
 	c.pinned = append(c.pinned, o)
 	return nil
 }
+
+// cellChunkBytes is CellChunks::Bytes in src/attention_user_forward_sm90.cu.
+const cellChunkBytes = 2*64*4 + 48
 
 // versionBytes lie before lists: their version is the last 16.
 const versionBytes = 32
@@ -436,6 +445,8 @@ func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (var
 	if listed && v.boxCols > 0 {
 		if v.boxK = l.cell; l.byKeys != 0 {
 			v.boxK = l.line
+		} else if c.listsCells(v) {
+			v.sharedBytes += cellChunkBytes
 		}
 	}
 	m := c.moduleOf(v)
@@ -470,6 +481,9 @@ func (c *attention) pairsOfHeads() bool {
 // takesPlain reports whether a variant of a user's takes scores as they come.
 func (c *attention) takesPlain(v variant) bool { return !v.mod && !c.modifies() }
 
+// listsCells reports whether a variant that goes by lists is compiled with USER_LISTER.
+func (c *attention) listsCells(v variant) bool { return c.takesPlain(v) && max(v.d, v.dv) <= 128 }
+
 // moduleOf is a variant with the problem's score and mask.
 func (c *attention) moduleOf(v variant) userModule {
 	compiled := v.module()
@@ -486,6 +500,9 @@ func (c *attention) moduleOf(v variant) userModule {
 	m.defines = append(m.defines, append(c.userDefines(), policy)...)
 	if l, listed := c.listsFor(v); listed {
 		m.defines = append(m.defines, "USER_LISTS=1", fmt.Sprintf("USER_LINE=%d", l.line), fmt.Sprintf("USER_CELL=%d", l.cell))
+		if c.listsCells(v) {
+			m.defines = append(m.defines, "USER_LISTER=1")
+		}
 	} else {
 		m.defines = append(m.defines, "USER_LISTS=0")
 	}

@@ -126,3 +126,16 @@ func TestListedBlocksAlone(t *testing.T) {
 		}
 	}
 }
+
+// Lists of more cells than a kernel has at a time, and so many keys that two cells share a bit.
+func TestListedBlocksLong(t *testing.T) {
+	compiles(t)
+	for n, size := range []int{64, 128, 96} {
+		for _, blocks := range [][2]int{{64, 64}, {128, 128}} {
+			arithmetics[n%2].cheaplyBeside(t, Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 130, Sk: 9000 + 37*n, D: size, Dv: size,
+				Options: []Option{ListedBlocks(blocks[0], blocks[1], 0.7, nil)}, Seed: uint64(n)})
+		}
+	}
+	arithmetics[0].cheaplyBeside(t, Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 65, Sk: 140_000, D: 64, Dv: 64,
+		Options: []Option{ListedBlocks(64, 64, 0.4, nil)}})
+}

@@ -166,9 +166,9 @@ func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 // forward90BlockTiles are for masks of blocks of 64 queries: two or three blocks of threads run on
 // a multiprocessor, and each has the keys that its 64 queries see.
 var forward90BlockTiles = []forward90Tile{
-	{d: 64, dv: 64, groups: 1, tileK: 64, stages: 3, stagesQ: 2},
+	{d: 64, dv: 64, groups: 1, tileK: 64, stages: 3, stagesQ: 1},
 	{d: 96, dv: 96, groups: 1, tileK: 128, stages: 1, stagesQ: 2},
-	{d: 128, dv: 128, groups: 1, tileK: 128, stages: 1, stagesQ: 2},
+	{d: 128, dv: 128, groups: 1, tileK: 64, stages: 2, stagesQ: 2},
 }
 
 // forward90AlongBlocks is the variant of v's size and type whose tiles end where blocks of so many

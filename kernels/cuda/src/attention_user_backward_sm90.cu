@@ -156,6 +156,43 @@ template <> DEVICE void BackwardScores<Shape>::waitK(const Steps& steps) const {
 }
 #endif
 
+#if USER_LISTS && USER_LISTER
+// Heads come one after the other, or two at a time where each has its own keys: a tile adds to sums
+// of dQ all over its heads, and as many of these as can be should lie in the L2 cache.
+template <>
+DEVICE BackwardQueue<Shape>::BackwardQueue(const AttentionArguments& a)
+    : a(a), tiles((a.longestK + Shape::TileK - 1) / Shape::TileK), heads(a.sequences * a.keyHeads), mixed(0),
+      sequencesFirst(Shape::Modified && a.dBias && a.dBiasSequence == 0) {
+  const int together = a.heads == a.keyHeads ? 2 : 1;
+  even = (heads + together - 1) / together;
+  parts = max(1, even - 1);
+}
+#endif
+
+#if USER_LISTS && USER_LISTER && TILE_K == 64 && HEAD_DIM <= 128
+// storeMark makes a counter other than zero. Many threads may do so at a time.
+DEVICE void storeMark(int32_t* counter) { asm volatile("st.relaxed.gpu.global.b32 [%0], 1;" ::"l"(counter) : "memory"); }
+
+// backwardAdded only marks the query tiles that have sums: nobody waits for them, and where one
+// warpgroup has all of a tile a fence in each step would delay the next one's sums.
+template <>
+DEVICE void backwardAdded<Shape>(const CUtensorMap*, const AttentionArguments& a, uint32_t, const BackwardBarriers<Shape>& barriers) {
+  Ring<2> slot(0);
+  uint32_t n = 0;
+  barrierArrive(barriers.turn());
+  for (;;) {
+    const BackwardRecord<Shape> record = barriers.getRecord(slot);
+    if (record.sequenceIndex() < 0) return;
+    for (BackwardSteps<Shape> steps(a, record); steps.left; steps.next(), n++) {
+      barrierWait(barriers.added(), n & 1);
+      barrierArrive(barriers.turn());
+      storeMark(a.counters + 2 + Shape::Sums::place(a, record.sequence(), steps.head, steps.m));
+    }
+    barriers.releaseRecord(slot, true);
+  }
+}
+#endif
+
 #if USER_LISTS && USER_LINE < TILE_K
 // KeyRows of tiles of two lines, read where they are needed.
 template <> struct KeyRows<Shape> {

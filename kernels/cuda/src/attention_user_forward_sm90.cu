@@ -3,14 +3,13 @@
 // Where it goes by lists, a key tile is one cell that the tile of queries sees, or two, which may
 // lie apart: the producer writes which ones beside the barriers, and what of ForwardProducer and
 // ForwardConsumer has to do with the place of keys stands here. A tile's number is then its place
-// among those that the queries see.
+// among those that the queries see. With -DUSER_LISTER, for masks alone and heads of up to 128, the
+// scheduler finds the cells; otherwise the producer does.
 #include "attention_user_lists.cuh"
 
 #include "attention_forward_sm90.cuh"
 
 using Shape = ForwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q / 64 * TILE_HEADS, TILE_K, STAGES, STAGES_Q, STAGES_BIAS, TILE_HEADS>;
-static_assert(Shape::SharedBytes == SHARED_BYTES && Shape::Threads == BLOCK_THREADS, "variants_forward90.go describes another kernel");
-
 using Consumer = ForwardConsumer<Shape, SCORE>;
 
 #if !USER_DROPS
@@ -50,7 +49,9 @@ template <int SIZE> DEVICE Tiles keyTiles(const UserMask& m, int row, int rows) 
   const int count = __ldg(&l->count);
   if (threadIdx.x < 128) {  // whoever reads the list next is in a hurry
     touch(&l->first);
+#if !USER_LISTER
     if (count) touch(lists.bits(lineOf(lists, m.head, m.s.index, m.s.q0, row)) + ((__ldg(&l->start) - 1) >> lists.a.shift) / 32);
+#endif
   }
   if (rows > USER_LINE) return {0, (count + CELLS - 1) / CELLS, 0, 0};
   const int4 own = __ldg((const int4*)&l->first);
@@ -72,6 +73,144 @@ DEVICE int cellOf(uint32_t at, int n) { return (int)loadShared4(at + 4 * n); }
 
 using Producer = ForwardProducer<Shape, SCORE>;
 
+#if USER_LISTER
+// CellChunks are the numbers of the cells that a tile sees, in two chunks of shared memory by turns,
+// from the last one on. The scheduler finds them: between loads the producer has no time, nor
+// registers, for lists.
+struct CellChunks {
+  static constexpr int Cells = 64, Bytes = 2 * Cells * 4 + 48;
+  uint32_t base;
+
+  DEVICE CellChunks(const ForwardBarriers<Shape>& barriers) : base(barriers.base + 320) {}
+  DEVICE uint32_t full(int chunk) const { return base + 8 * chunk; }
+  DEVICE uint32_t empty(int chunk) const { return base + 16 + 8 * chunk; }
+  DEVICE uint32_t taken() const { return base + 32; }  // how many the producer has done with
+  DEVICE uint32_t cells(int chunk) const { return base + 48 + chunk * Cells * 4; }
+
+  DEVICE void init() const {
+    for (int n = 0; n < 2; n++) {
+      barrierInit(full(n), 1);
+      barrierInit(empty(n), 1);
+    }
+    storeShared4(taken(), 0u);
+  }
+  // take gives the cells of key tile j, the one below that of the call before unless it is the
+  // first of its tile.
+  DEVICE void take(int (&to)[CELLS], int j, bool first) const {
+    constexpr int tiles = Cells / CELLS;
+    const uint32_t n = loadShared4(taken()), from = cells(n % 2) + j % tiles * CELLS * 4;
+    if (first || j % tiles == tiles - 1) barrierWait(full(n % 2), n / 2 & 1);
+#pragma unroll
+    for (int i = 0; i < CELLS; i++) to[i] = cellOf(from, i);
+    if (j % tiles == 0) {
+      barrierArrive(empty(n % 2));
+      storeShared4(taken(), n + 1);
+    }
+  }
+};
+
+// CellLister is the scheduler's part of them. The last key tile may lack its second cell.
+struct CellLister {
+  const AttentionArguments& a;
+  const CellChunks chunks;
+  const int lane;
+  Ring<2> ring{1};
+
+  DEVICE CellLister(const AttentionArguments& a, const ForwardBarriers<Shape>& barriers) : a(a), chunks(barriers), lane(threadIdx.x & 31) {
+    if (lane == 0) chunks.init();
+  }
+  DEVICE void list(const ForwardWork& w) {
+    constexpr int most = CellChunks::Cells;
+    const UserLists lists = userLists(a);
+    const int line = lineOf(lists, w.tile.head, w.tile.sequence, w.q0, w.tile.row), shift = lists.a.shift;
+    const uint32_t* const bits = lists.bits(line);
+    const int4 list = __ldg((const int4*)lists.list(line));
+    const int count = list.x;
+    int n = ((list.y - 1) >> shift) / 32;
+    uint32_t word = __ldg(bits + n);
+    // how many cells come before those of the word; the last bit may have fewer than others
+    int before = count + (-list.y & ((1 << shift) - 1)) - (__popc(word) << shift);
+    for (int from = (count - 1) / most * most; from >= 0; from -= most) {
+      barrierWait(chunks.empty(ring.stage), ring.parity);
+      const uint32_t to = chunks.cells(ring.stage);
+      for (;;) {
+        if (word >> lane & 1) {
+          const int at = before + (__popc(word & ((1u << lane) - 1)) << shift) - from, cell = (32 * n + lane) << shift;
+          for (int i = max(0, -at); i < 1 << shift && at + i < min(most, count - from); i++) storeShared4(to + (at + i) * 4, (uint32_t)(cell + i));
+        }
+        if (before <= from) break;
+        word = __ldg(bits + --n);
+        before -= __popc(word) << shift;
+      }
+      if (CELLS == 2 && count % 2 && count - from < most && lane == 0) storeShared4(to + (count - from) * 4, (uint32_t)list.z);
+      __syncwarp();
+      if (lane == 0) barrierArrive(chunks.full(ring.stage));
+      ring.advance();
+    }
+  }
+};
+
+// loadCells loads the rows of a tile's cells.
+DEVICE void loadCells(const Producer& p, const Producer::Work& w, const int (&cells)[CELLS], const CUtensorMap* map, int to, int chunks,
+                      uint32_t full) {
+  barrierExpect(full, chunks * Shape::KChunk);
+#pragma unroll
+  for (int n = 0; n < CELLS; n++) {
+    const int row = w.k0 + cells[n] * USER_CELL;
+    for (int c = 0; c < chunks; c++)
+      loadBox(p.shared + to + c * Shape::KChunk + n * USER_CELL * 128, map, full, c * 64, row, w.keyHead, w.keyBatch);
+  }
+}
+
+// headsTogether is ForwardQueue::together for half the cache: a tile reads keys from all over its
+// head.
+DEVICE int headsTogether(const ForwardQueue<Shape>& queue) {
+  constexpr int64_t cache = 8 << 20;
+  const AttentionArguments& a = queue.a;
+  const int group = queue.heads() / a.keyHeads, all = queue.heads() * a.sequences;
+  const int64_t keyHeads = max((int64_t)2, cache / ((int64_t)a.longestK * (Shape::D + Shape::DV) * 2 + 1));
+  const int most = queue.longestFirst ? (int)min((int64_t)all, keyHeads * group) : group, parts = (all + most - 1) / most;
+  return ((all + parts - 1) / parts + group - 1) / group * group;
+}
+
+template <> DEVICE void ForwardScheduler<Shape, SCORE>::run() {
+  const bool leader = (threadIdx.x & 31) == 0;
+  CellLister lister(a, barriers);
+  ForwardQueue<Shape> queue(a);
+  queue.together = headsTogether(queue);
+  for (ForwardTile t = queue.first();; t = queue.next()) {
+    const ForwardWork w = workOf(t);
+    if (leader) w.put(barriers.work());
+    __syncwarp();
+    arrive(Given);
+    if (t.row < 0) break;
+    if (!w.keys.empty()) lister.list(w);
+    groupSync(Asked, 64);
+  }
+  if (leader) queue.finish();
+}
+
+// loadK takes the tile's cells.
+template <> DEVICE void Producer::loadK(const Work& w, int j) {
+  const uint32_t at = cellsAt<true>(barriers, k);
+  int cells[CELLS];
+  CellChunks(barriers).take(cells, j, j == w.keys.end - 1);
+  barrierWait(barriers.emptyK(k.stage), k.parity);
+#pragma unroll
+  for (int n = 0; n < CELLS; n++) storeShared4(at + 4 * n, (uint32_t)cells[n]);
+  loadCells(*this, w, cells, kMap, Shape::KAt + k.stage * Shape::KBytes, Shape::Chunks, barriers.fullK(k.stage));
+  k.advance();
+}
+template <> DEVICE void Producer::loadV(const Work& w, int j) {
+  const uint32_t at = cellsAt<true>(barriers, v);
+  int cells[CELLS];
+#pragma unroll
+  for (int n = 0; n < CELLS; n++) cells[n] = cellOf(at, n);
+  barrierWait(barriers.emptyV(v.stage), v.parity);
+  loadCells(*this, w, cells, vMap, Shape::VAt + v.stage * Shape::VBytes, Shape::ChunksV, barriers.fullV(v.stage));
+  v.advance();
+}
+#else
 // loadCells loads a tile's rows.
 DEVICE void loadCells(const Producer& p, const Producer::Work& w, uint32_t cells, const CUtensorMap* map, int to, int chunks, uint32_t full) {
   barrierExpect(full, chunks * Shape::KChunk);
@@ -152,6 +291,7 @@ template <> DEVICE void Producer::loadV(const Work& w, int j) {
   loadCells(*this, w, cellsAt<true>(barriers, v), vMap, Shape::VAt + v.stage * Shape::VBytes, Shape::ChunksV, barriers.fullV(v.stage));
   v.advance();
 }
+#endif
 template <> DEVICE void Producer::loadBias(const Work& w, int j) {
   if constexpr (Shape::StagesBias > 0) {
     const int units = biasUnits<Shape>(a), columns = Shape::TileK / max(1, units);
@@ -214,6 +354,13 @@ template <> DEVICE void Consumer::clearV() {
   groupSync(1 + group, 128);
 }
 #endif
+
+#if USER_LISTS && USER_LISTER
+constexpr int LISTS_BYTES = CellChunks::Bytes;
+#else
+constexpr int LISTS_BYTES = 0;
+#endif
+static_assert(Shape::SharedBytes + LISTS_BYTES == SHARED_BYTES && Shape::Threads == BLOCK_THREADS, "variants_forward90.go describes another kernel");
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, Shape::Blocks)
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
