@@ -74,9 +74,9 @@ DEVICE int cellOf(uint32_t at, int n) { return (int)loadShared4(at + 4 * n); }
 using Producer = ForwardProducer<Shape, SCORE>;
 
 #if USER_LISTER
-// CellChunks are the numbers of the cells that a tile sees, in two chunks of shared memory by turns,
-// from the last one on. The scheduler finds them: between loads the producer has no time, nor
-// registers, for lists.
+// CellChunks are the numbers of the cells that a tile sees, in two chunks of shared memory by
+// turns, from the last one on. The scheduler finds them: between loads the producer has no time,
+// nor registers, for lists.
 struct CellChunks {
   static constexpr int Cells = 64, Bytes = 2 * Cells * 4 + 48;
   uint32_t base;
