@@ -13,7 +13,7 @@ import (
 
 // groups are the flags as help shows them.
 var groups = []cli.Group{
-	{Title: "the model", Flags: []string{"model", "weights", "context", "device"}},
+	{Title: "the model", Flags: []string{"model", "weights", "embeddings", "context", "device"}},
 	{Title: "what it answers", Flags: []string{"system", "max-tokens", "temperature", "seed"}},
 }
 

@@ -16,7 +16,7 @@ import (
 
 // groups are the flags as help shows them.
 var groups = []cli.Group{
-	{Title: "the model", Flags: []string{"model", "weights", "context", "device", "name", "embedder"}},
+	{Title: "the model", Flags: []string{"model", "weights", "embeddings", "context", "device", "name", "embedder"}},
 	{Title: "who is answered", Flags: []string{"address", "places", "waiting"}},
 	{Title: "limits", Flags: []string{"max-tokens", "max-body", "max-time", "grace"}},
 }

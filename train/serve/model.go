@@ -63,6 +63,9 @@ type ModelConfig struct {
 	Device string
 	// Weights is what weights are kept in: bfloat16 (empty), float16, float32, int8, int4 or nf4.
 	Weights string
+	// Embeddings is what embeddings are kept in, and the head with them: one of those names but
+	// float32, or empty for float32 beside int8, int4 and nf4, and for what Weights is otherwise.
+	Embeddings string
 	// Context is how many tokens a text may have, with its prompt. 0 means 2,048, or the model's
 	// context where that is shorter.
 	Context int
@@ -75,12 +78,24 @@ func (c *ModelConfig) Flags(f *flag.FlagSet) {
 	f.StringVar(&c.Folder, "model", c.Folder, "the model's folder, or hub:NAME or hub:NAME@REVISION, or a GGUF file")
 	f.IntVar(&c.Context, "context", c.Context, "tokens of a text with its prompt (default: 2048, or the model's context if that is shorter)")
 	f.StringVar(&c.Device, "device", "auto", "auto, cpu or cuda")
-	f.StringVar(&c.Weights, "weights", "bfloat16", "what weights are kept in: "+strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
+	f.StringVar(&c.Weights, "weights", "bfloat16", "what weights are kept in: "+typeNames(weightTypes))
+	f.StringVar(&c.Embeddings, "embeddings", "", "what embeddings and the head are kept in: "+typeNames(embeddingTypes)+" (default: as -weights, or float32 beside packed weights)")
 }
 
 // weightTypes are the types by their names.
 var weightTypes = map[string]tensor.Dtype{
 	"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16, "int8": ops.Int8, "int4": ops.Int4, "nf4": ops.NF4,
+}
+
+// embeddingTypes are those that embeddings may have in place of what follows from the weights'.
+var embeddingTypes = func() map[string]tensor.Dtype {
+	types := maps.Clone(weightTypes)
+	delete(types, "float32")
+	return types
+}()
+
+func typeNames(types map[string]tensor.Dtype) string {
+	return strings.Join(slices.Sorted(maps.Keys(types)), ", ")
 }
 
 // Open loads a model with its tokenizer.
@@ -89,11 +104,14 @@ func Open(ctx context.Context, c ModelConfig) (*Model, error) {
 		c.Weights = "bfloat16"
 	}
 	weights, known := weightTypes[c.Weights]
+	embeddings, knownToo := embeddingTypes[c.Embeddings]
 	switch {
 	case c.Folder == "":
 		return nil, errors.New("no model is named: Folder (-model) needs to be a model's folder, a GGUF file or hub:NAME")
 	case !known:
-		return nil, fmt.Errorf("weights (-weights) are %q, they need to be one of %s", c.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
+		return nil, fmt.Errorf("weights (-weights) are %q, they need to be one of %s", c.Weights, typeNames(weightTypes))
+	case !knownToo && c.Embeddings != "":
+		return nil, fmt.Errorf("embeddings (-embeddings) are %q, they need to be one of %s, or empty", c.Embeddings, typeNames(embeddingTypes))
 	}
 	place, err := train.OpenPlace(ctx, train.PlaceConfig{Device: c.Device})
 	if err != nil {
@@ -103,7 +121,7 @@ func Open(ctx context.Context, c ModelConfig) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{}
-	if err := m.load(ctx, c, pretrained.Options{Weights: weights, Device: place.Device()}); err != nil {
+	if err := m.load(ctx, c, pretrained.Options{Weights: weights, Embeddings: embeddings, Device: place.Device()}); err != nil {
 		return nil, err
 	}
 	read := m.readFolder

@@ -17,14 +17,15 @@ import (
 // that its folder has, and predicts the same tokens. Weights are kept as is asked for.
 func TestOpenGGUF(t *testing.T) {
 	folder := smallmodel.Llama(t, true)
-	of := func(place, weights string) *serve.Model {
+	ofTypes := func(place, weights, embeddings string) *serve.Model {
 		t.Helper()
-		m, err := serve.Open(t.Context(), serve.ModelConfig{Folder: place, Device: "cpu", Weights: weights})
+		m, err := serve.Open(t.Context(), serve.ModelConfig{Folder: place, Device: "cpu", Weights: weights, Embeddings: embeddings})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
+	of := func(place, weights string) *serve.Model { return ofTypes(place, weights, "") }
 	m := of(folder, "float32")
 	metadata, err := m.Tokenizer.GGUF(m.Tokenizer.Size())
 	if err != nil {
@@ -66,6 +67,17 @@ func TestOpenGGUF(t *testing.T) {
 	for _, weights := range []string{"bfloat16", "float16"} {
 		if have := logits(of(folder, weights)); len(have) != len(want) || slices.Equal(have, want) {
 			t.Errorf("%s: %d logits, equal to float32's: %t", weights, len(have), slices.Equal(have, want))
+		}
+	}
+	for _, weights := range []string{"float32", "bfloat16"} { // embeddings of a type of their own
+		if have, plain := logits(ofTypes(folder, weights, "float16")), logits(of(folder, weights)); slices.Equal(have, plain) {
+			t.Errorf("%s with embeddings of float16: the logits are those without", weights)
+		}
+	}
+	for _, embeddings := range []string{"float32", "fp16"} {
+		_, err := serve.Open(t.Context(), serve.ModelConfig{Folder: folder, Device: "cpu", Embeddings: embeddings})
+		if err == nil || !strings.Contains(err.Error(), "-embeddings") || !strings.Contains(err.Error(), embeddings) {
+			t.Errorf("embeddings of %s: %v", embeddings, err)
 		}
 	}
 	for _, weights := range []string{"int8", "int4", "nf4"} { // whose blocks are longer than this model's rows
