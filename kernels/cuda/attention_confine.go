@@ -5,7 +5,6 @@ package cuda
 import (
 	"math"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -74,15 +73,10 @@ func (c *attention) confine(entry string, warps int) error {
 	return c.device.launch(s, nil, unsafe.Pointer(c.args))
 }
 
-// confineModule is a variant with the problem's score and mask, which it evaluates pair by pair.
+// confineModule is a confining kernel compiled with the problem's score and mask. It evaluates them
+// pair by pair, and goes by no lists.
 func (c *attention) confineModule(v variant) userModule {
-	compiled := v.module()
-	m := userModule{source: strings.Replace(compiled.Source, "attention_", "attention_user_", 1), program: c.program(), arch: c.device.arch(), placed: c.placed}
-	for _, define := range compiled.Defines {
-		if name, _, _ := strings.Cut(define, "="); name != "KERNEL" && name != "SCORE" {
-			m.defines = append(m.defines, define)
-		}
-	}
-	m.defines = append(append(m.defines, c.userDefines()...), "SCORE=UserScore", "USER_LISTS=0")
+	m := c.moduleOfPolicy(v, "SCORE=UserScore")
+	m.defines = append(m.defines, "USER_LISTS=0")
 	return m
 }

@@ -440,15 +440,7 @@ func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (var
 	if err != nil || !c.user {
 		return v, err
 	}
-	v = c.alongBlocks(v)
-	l, listed := c.listsFor(v)
-	if listed && v.boxCols > 0 {
-		if v.boxK = l.cell; l.byKeys != 0 {
-			v.boxK = l.line
-		} else if c.listsCells(v) {
-			v.sharedBytes += cellChunkBytes
-		}
-	}
+	v, listed := c.withLists(c.alongBlocks(v))
 	m := c.moduleOf(v)
 	v.name = m.name()
 	if listed {
@@ -457,6 +449,20 @@ func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (var
 		return v, c.device.loadUser(m, lists)
 	}
 	return v, c.device.loadUser(m)
+}
+
+// withLists is a variant with the boxes and the shared memory that its lists need, and whether it
+// goes by any.
+func (c *attention) withLists(v variant) (_ variant, listed bool) {
+	l, listed := c.listsFor(v)
+	if listed && v.boxCols > 0 {
+		if v.boxK = l.cell; l.byKeys != 0 {
+			v.boxK = l.line
+		} else if c.listsCells(v) {
+			v.sharedBytes += cellChunkBytes
+		}
+	}
+	return v, listed
 }
 
 // alongBlocks is the variant of v's size and type whose tiles end where the blocks of the mask do,
@@ -484,20 +490,13 @@ func (c *attention) takesPlain(v variant) bool { return !v.mod && !c.modifies() 
 // listsCells reports whether a variant that goes by lists is compiled with USER_LISTER.
 func (c *attention) listsCells(v variant) bool { return c.takesPlain(v) && max(v.d, v.dv) <= 128 }
 
-// moduleOf is a variant with the problem's score and mask.
+// moduleOf is a variant compiled with the problem's score and mask, and told how it goes by lists.
 func (c *attention) moduleOf(v variant) userModule {
-	compiled := v.module()
-	m := userModule{source: strings.Replace(compiled.Source, "attention_", "attention_user_", 1), program: c.program(), arch: c.device.arch(), placed: c.placed}
-	for _, define := range compiled.Defines {
-		if name, _, _ := strings.Cut(define, "="); name != "KERNEL" && name != "SCORE" {
-			m.defines = append(m.defines, define)
-		}
-	}
 	policy := "SCORE=UserScore"
 	if c.takesPlain(v) {
 		policy = "SCORE=UserPlain"
 	}
-	m.defines = append(m.defines, append(c.userDefines(), policy)...)
+	m := c.moduleOfPolicy(v, policy)
 	if l, listed := c.listsFor(v); listed {
 		m.defines = append(m.defines, "USER_LISTS=1", fmt.Sprintf("USER_LINE=%d", l.line), fmt.Sprintf("USER_CELL=%d", l.cell))
 		if c.listsCells(v) {
@@ -506,6 +505,19 @@ func (c *attention) moduleOf(v variant) userModule {
 	} else {
 		m.defines = append(m.defines, "USER_LISTS=0")
 	}
+	return m
+}
+
+// moduleOfPolicy is a variant compiled with the problem's score and mask, by a policy of scores.
+func (c *attention) moduleOfPolicy(v variant, policy string) userModule {
+	compiled := v.module()
+	m := userModule{source: strings.Replace(compiled.Source, "attention_", "attention_user_", 1), program: c.program(), arch: c.device.arch(), placed: c.placed}
+	for _, define := range compiled.Defines {
+		if name, _, _ := strings.Cut(define, "="); name != "KERNEL" && name != "SCORE" {
+			m.defines = append(m.defines, define)
+		}
+	}
+	m.defines = append(m.defines, append(c.userDefines(), policy)...)
 	return m
 }
 

@@ -47,7 +47,8 @@ func TestUserKernelsCompile(t *testing.T) {
 				continue
 			}
 			a.ahead = strings.Contains(v.name, "forward")
-			modules := []userModule{a.moduleOf(v)}
+			with, _ := a.withLists(v)
+			modules := []userModule{a.moduleOf(with)}
 			if writesScore(a.Attention) {
 				modules = append(modules, a.listsModule())
 			}
