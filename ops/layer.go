@@ -135,8 +135,8 @@ func (r *run) widened(i int, dtype kernels.DType, save bool, weights ...kernels.
 	return all, nil
 }
 
-// widenedWeight is a weight for products with a run's x, or with gradients of what x gives: a
-// packed one as floats where these are made for the run, and another as it is.
+// widenedWeight gives a weight for products with x, or with gradients of what x gives. Where widens
+// says so, a packed weight becomes floats.
 func (r *run) widenedWeight(i int, x, weight kernels.Tensor, save bool) (kernels.Tensor, error) {
 	if !r.widens(x, weight) {
 		return weight, nil

@@ -181,7 +181,7 @@ func (l *Library) Text(module string) (string, error) {
 	return text, nil
 }
 
-// HasCubin reports whether there is a cubin of a module as it is.
+// HasCubin reports whether a module has a cubin that was made of its present PTX.
 func (l *Library) HasCubin(module string) bool {
 	c, ok := l.cubins.places[module]
 	return ok && c.digest == l.texts.places[module].digest

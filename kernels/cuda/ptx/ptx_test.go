@@ -84,7 +84,7 @@ func TestCubinsUnpack(t *testing.T) {
 	}
 }
 
-// A cubin counts only where it is of the module as it is.
+// A cubin that was made of another version of its module is not used.
 func TestStaleCubins(t *testing.T) {
 	content, index := PackCubins([]Module{{"one", "1", "code of one"}, {"two", "2", "code of two"}})
 	encoder, err := zstd.NewWriter(nil)
