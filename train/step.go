@@ -27,6 +27,7 @@ type queuedStep struct {
 	sums       *lossSums          // of all batches and ranks, once they are known
 	report     *PendingReport
 	unrecorded error // why its last run was not recorded
+	told       error // of OnBatch after its last batch, when the step is made
 	began      time.Time
 	start      time.Time // of the run
 }
@@ -49,17 +50,17 @@ func (l *Loop) step(ctx context.Context, start time.Time) error {
 	wentBack := l.course.WentBack
 	if err := l.report(); err != nil {
 		l.unread = append(l.unread, next)
-		return err
+		return errors.Join(err, next.told)
 	}
 	if l.course.WentBack > wentBack { // the queued step belongs to the course that is left
 		_, err := l.readStep(next)
 		l.badSteps = 0
-		return err
+		return errors.Join(err, next.told)
 	}
 	if l.queued = next; l.c.Place.Device() == nil || l.looksAtWeights(l.done+1) {
-		return l.report()
+		err = l.report()
 	}
-	return nil
+	return errors.Join(err, next.told)
 }
 
 // queue asks for a step.
@@ -83,7 +84,8 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 			return nil, fmt.Errorf("step %d: batch %d: %w", number, n, err)
 		}
 		if batches > 1 {
-			if err := l.tellBatch(Batch{Done: l.done, Batch: i + 1, Batches: batches}); err != nil {
+			err := l.tellBatch(Batch{Done: l.done, Batch: i + 1, Batches: batches})
+			if q.told = err; err != nil && i < batches-1 {
 				return nil, err
 			}
 		}
