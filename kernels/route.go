@@ -112,6 +112,8 @@ type RouteKernels interface {
 // Validate returns what is wrong with the options for a number of experts.
 func (o *RouterOptions) Validate(experts int, dtype DType) error {
 	switch {
+	case experts > maxExperts:
+		return fmt.Errorf("there are %d experts, it needs to be at most %d", experts, maxExperts)
 	case o.Chosen < 1 || o.Chosen > experts:
 		return fmt.Errorf("chosen is %d, it needs to be from 1 to the %d experts", o.Chosen, experts)
 	case o.Chosen > maxChosen:

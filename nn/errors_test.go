@@ -49,6 +49,10 @@ func TestConfigErrors(t *testing.T) {
 		c.Attention.Dim, c.Attention.Heads = 8, 2
 		return func(s *nn.Scope) { nn.NewBlock(s, c) }
 	}
+	experts := func(c nn.ExpertsConfig) func(s *nn.Scope) {
+		c.Dim, c.Hidden = 4, 4
+		return func(s *nn.Scope) { nn.NewExperts(s, c) }
+	}
 	gpt := func(c nn.GPTConfig) func(s *nn.Scope) { return func(s *nn.Scope) { nn.NewGPT(s, c) } }
 	llama := func(c nn.LlamaConfig) func(s *nn.Scope) { return func(s *nn.Scope) { nn.NewLlama(s, c) } }
 	checkError(t, errors.Unwrap(nn.NewScope(nil, nil).Err()), "Scope: g is nil, it needs to be a graph")
@@ -129,6 +133,13 @@ func TestConfigErrors(t *testing.T) {
 		{func(s *nn.Scope) {
 			nn.NewExperts(s, nn.ExpertsConfig{Dim: 4, Hidden: 4, Count: 2, Activation: kernels.ReLU, Clamped: &kernels.ClampedGate{Slope: 1, Limit: 1}})
 		}, "Experts: Clamped and Activation are set, it needs to be one of them"},
+		{experts(nn.ExpertsConfig{Count: 2}), "Experts: router: chosen is 0, it needs to be from 1 to the 2 experts"},
+		{experts(nn.ExpertsConfig{Count: 2, Router: kernels.RouterOptions{Chosen: 3}}), "Experts: router: chosen is 3, it needs to be from 1 to the 2 experts"},
+		{experts(nn.ExpertsConfig{Count: 4097, Router: kernels.RouterOptions{Chosen: 1}}), "Experts: router: there are 4097 experts, it needs to be at most 4096"},
+		{experts(nn.ExpertsConfig{Count: 2, Router: kernels.RouterOptions{Chosen: 1}, Clamped: &kernels.ClampedGate{Slope: 1}}),
+			"Experts: limit is 0, it needs to be positive"},
+		{experts(nn.ExpertsConfig{Count: 2, Router: kernels.RouterOptions{Chosen: 1}, Activation: 77}),
+			"Experts: activation is 77, it needs to be NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid or Tanh"},
 		{func(s *nn.Scope) {
 			nn.NewStack(s, nn.StackConfig{Layers: 4, Blocks: 3})
 		}, "Stack: blocks is 3, it needs to be a divisor of layers, which is 4"},

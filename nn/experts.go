@@ -3,11 +3,13 @@ package nn
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // ExpertsConfig describes [Experts].
@@ -74,6 +76,9 @@ func NewExperts(s *Scope, c ExpertsConfig) *Experts {
 		m.failf("Clamped and Activation are set, it needs to be one of them")
 		return m
 	}
+	if !m.check(m.possible()) {
+		return m
+	}
 	router := s.Sub("router").layer("Experts")
 	m.router = router.parameter("weight", initOr(c.Init, FanIn), c.Dim, c.Count)
 	if c.RouterBias {
@@ -94,6 +99,21 @@ func NewExperts(s *Scope, c ExpertsConfig) *Experts {
 		}
 	}
 	return m
+}
+
+// possible returns what is wrong with the router and the gates.
+func (m *Experts) possible() error {
+	dtype := kernels.F32
+	if m.s.dtype == tensor.Float64 {
+		dtype = kernels.F64
+	}
+	if err := m.c.Router.Validate(m.c.Count, dtype); err != nil {
+		return fmt.Errorf("router: %w", err)
+	}
+	if m.c.Clamped != nil {
+		return m.c.Clamped.Validate(dtype)
+	}
+	return m.c.Activation.Validate()
 }
 
 // each makes a linear layer of each expert.
