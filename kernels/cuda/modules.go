@@ -18,7 +18,7 @@ type compiledModule struct {
 	Name, Source, Arch string
 	Defines            []string
 	Digest             string // of everything that is compiled
-	Cubin              bool   // there is one too: the driver would take up to ten seconds
+	Cubin              bool   // there is one too, for Hopper: the driver would take up to ten seconds
 }
 
 // smallModules are those of kernels that are not cut to sizes. All run on any device since Ampere.
@@ -122,10 +122,9 @@ func compiledModules() ([]compiledModule, error) {
 	return list, nil
 }
 
-// hasCubin reports whether a module is one of attention forward or backward for Hopper.
-func (m compiledModule) hasCubin() bool {
-	return m.Arch == "compute_90a" && (strings.HasPrefix(m.Name, "attention_forward") || strings.HasPrefix(m.Name, "attention_backward"))
-}
+// hasCubin reports whether a Hopper GPU runs a module as a matter of course: what is for any device
+// alone, it runs for a few problems.
+func (m compiledModule) hasCubin() bool { return !strings.Contains(m.Source, "_sm80") }
 
 // include finds the files of ours that a source includes.
 var include = regexp.MustCompile(`(?m)^#include "(.*)"`)
