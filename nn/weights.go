@@ -18,8 +18,9 @@ import (
 //	ops.Int8, ops.Int4, ops.NF4       of Linear layers, see [Parameters.KeepEmbeddings]
 //
 // Weights that are kept so are not trained: [Scope.Trainable] leaves them out. A LoRA beside them
-// may be. On a GPU, layers need to compute in the type of 16 bits where weights are kept in that.
-// This comes before the first layer is made.
+// may be. On a GPU, layers need to compute in the type of 16 bits where weights are kept in that,
+// and a row of BFloat16 that holds an infinity may be NaN as a whole behind weights of Int4. This
+// comes before the first layer is made.
 func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	if !isKept(dtype) {
 		return fmt.Errorf("Parameters: dtype is %v, weights can be kept in BFloat16, Float16, Int8, Int4 or NF4", dtype)
