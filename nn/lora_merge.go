@@ -38,37 +38,48 @@ func (p *Parameters) MergeLoRA() error {
 		}
 	}
 	merged := map[string]mergedChange{}
-	for _, c := range p.lora.changes {
-		m, err := p.merge(c)
+	for _, c := range p.lora.changes { // what cannot be merged is known before a weight changes
+		m, err := p.merging(c)
 		if err != nil {
 			return fmt.Errorf("Parameters: merging %s: %w", c.b, err)
 		}
 		merged[c.weight] = m
 	}
+	for _, c := range p.lora.changes {
+		if err := p.merge(c, merged[c.weight]); err != nil {
+			return fmt.Errorf("Parameters: merging %s: %w", c.b, err)
+		}
+	}
 	p.lora.merged = merged
 	return nil
 }
 
-// merge adds a change to its weight and sets it to zero. Afterwards a DoRA's lengths are those of
-// the weight's columns.
-func (p *Parameters) merge(c change) (m mergedChange, err error) {
+// merging is what merging a change needs to know.
+func (p *Parameters) merging(c change) (m mergedChange, err error) {
+	if d := p.values[c.weight].Dtype(); isKept(d) {
+		return m, fmt.Errorf("%s is kept in %v, which would round away much of what is added", c.weight, d)
+	}
 	b, err := ops.Download(p.values[c.b])
 	if err != nil {
 		return m, err
 	}
 	m.b = b.Clone().(*tensor.Dense)
 	if c.magnitude != "" {
-		if m.factors, err = p.factors(c); err != nil {
-			return m, err
-		}
+		m.factors, err = p.factors(c)
 	}
+	return m, err
+}
+
+// merge adds a change to its weight and sets it to zero. Afterwards a DoRA's lengths are those of
+// the weight's columns.
+func (p *Parameters) merge(c change, m mergedChange) error {
 	if err := p.addChange(c, c.scale); err != nil {
-		return m, err
+		return err
 	}
 	if err := p.scaleColumns(c.weight, m.factors); err != nil {
-		return m, err
+		return err
 	}
-	return m, ops.Assign(p.values[c.b], filled(0, b.Dtype(), b.Shape()))
+	return ops.Assign(p.values[c.b], filled(0, m.b.Dtype(), m.b.Shape()))
 }
 
 // UnmergeLoRA takes back what [Parameters.MergeLoRA] did, to rounding.
@@ -221,9 +232,6 @@ func (p *Parameters) scaleColumns(name string, factors []float64) error {
 
 // addChange is W ← W + scale·A·B, where the values live.
 func (p *Parameters) addChange(c change, scale float64) error {
-	if d := p.values[c.weight].Dtype(); isKept(d) {
-		return fmt.Errorf("%s is kept in %v, which would round away much of what is added", c.weight, d)
-	}
 	a, err := ops.Download(p.values[c.a])
 	if err != nil {
 		return err

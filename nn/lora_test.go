@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -165,6 +166,37 @@ func TestLoRAOfAFirstMLP(t *testing.T) {
 		// B starts at 0, and with it the gradient of A.
 		if zero := !slices.ContainsFunc(floats(t, v), func(x float64) bool { return x != 0 }); zero != strings.HasSuffix(n.Name(), "lora_a") {
 			t.Errorf("the gradient of %s is 0: %v", n.Name(), zero)
+		}
+	}
+}
+
+// Merging that is refused, here since a weight is kept in few bits, changes nothing of what could
+// be merged.
+func TestRefusedMergeChangesNothing(t *testing.T) {
+	p := nn.NewParameters(1)
+	if err := errors.Join(p.KeepWeights(ops.Int8), p.SetLoRA(nn.LoRA{Rank: 2, Embeddings: func(string) bool { return true }})); err != nil {
+		t.Fatal(err)
+	}
+	s := nn.NewScope(gorgonia.NewGraph(), p)
+	nn.NewEmbedding(s.Sub("tokens"), nn.EmbeddingConfig{Vocab: 5, Dim: 64})
+	nn.NewLinear(s.Sub("linear"), nn.LinearConfig{In: 64, Out: 64})
+	if err := s.Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := map[string][]float32{}
+	for _, name := range []string{"tokens.lora_b", "tokens.weight", "linear.lora_b"} {
+		values := p.Value(name).Float32s()
+		for i := range values {
+			values[i]++
+		}
+		before[name] = slices.Clone(values)
+	}
+	if err := p.MergeLoRA(); err == nil || !strings.Contains(err.Error(), "linear.weight is kept in Int8") {
+		t.Errorf("merging into a weight of 8 bits: %v", err)
+	}
+	for name, values := range before {
+		if !slices.Equal(p.Value(name).Float32s(), values) {
+			t.Errorf("%s has changed", name)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // The files of an adapter, as peft has them.
@@ -452,7 +453,26 @@ func (a *architecture) trainedWhole(l *LoRA, targets []target) (list []link, err
 	if len(l.Whole) > 0 && !found {
 		return nil, fmt.Errorf("there is no module in the model whose name ends with one of %q, to be trained whole", l.Whole)
 	}
-	return list, nil
+	return list, wholeParameters(list)
+}
+
+// wholeParameters refuses tensors that are only a part of a parameter, the rest of which would be
+// trained and not be in the adapter's file.
+func wholeParameters(list []link) error {
+	elements := map[string]int{}
+	for _, l := range list {
+		for _, p := range l.parts {
+			elements[p.ours] += p.n * l.rowLength()
+		}
+	}
+	for _, l := range list {
+		for _, p := range l.parts {
+			if elements[p.ours] < tensor.Shape(p.shape).TotalSize() {
+				return fmt.Errorf("%s lies in %s beside others, it cannot be trained whole without these", strings.TrimPrefix(l.theirs, adapterPrefix), p.ours)
+			}
+		}
+	}
+	return nil
 }
 
 // isInside reports whether a module, or one that it is in, has a name with one of the ends. As in

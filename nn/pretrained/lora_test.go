@@ -339,6 +339,20 @@ func TestLoRAWholeNames(t *testing.T) {
 	}
 }
 
+// What lies in one parameter with others, as the gates of experts do, cannot be trained whole
+// alone: adapters' files would lack what is trained of the others, and those that were loaded set
+// it to zero.
+func TestLoRAOfPartsOfParameters(t *testing.T) {
+	m := load(t, "testdata/mixtral", Options{})
+	want := "experts.0.w1.weight lies in blocks.0.mlp.gateup.weight beside others, it cannot be trained whole without these"
+	if err := m.AddLoRA(LoRA{Rank: 2, Targets: []string{"q_proj"}, Whole: []string{"w1"}}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("training gates alone: %v", err)
+	}
+	if err := m.AddLoRA(LoRA{Rank: 2, Targets: []string{"q_proj"}, Whole: []string{"w1", "w2", "w3"}}); err != nil {
+		t.Errorf("training experts: %v", err)
+	}
+}
+
 // Frozen weights have neither gradients nor moments: with an adapter a run needs little more than
 // the weights.
 func TestLoRAMemory(t *testing.T) {
