@@ -246,7 +246,7 @@ func (b *Block) pass(s stream, in BlockInputs) stream {
 	others := []Tensor{in.KeyMask, in.KeyLengths, in.Bias, in.Ends, in.Context, in.ContextMask, in.ContextLengths}
 	if b.recompute || b.computesAgain("") {
 		x := s.joined()
-		return stream{x: recomputed(forward(stream{x: x}).joined(), append(others, x))}
+		return stream{x: b.again("", forward(stream{x: x}).joined(), append(others, x))}
 	}
 	y := forward(s)
 	b.offer("", []Tensor{y.x, y.more}, append(others, s.x, s.more))
@@ -268,9 +268,14 @@ func (b *Block) offer(part string, out, from []Tensor) {
 	}
 }
 
-// recomputed is y, computed again from some tensors for its gradients.
-func recomputed(y Tensor, from []Tensor) Tensor {
-	return y.apply(func(y *gorgonia.Node) (*gorgonia.Node, error) { return ops.Recompute(y, nodesOf(from)...) })
+// again is y, a part's result, computed again from some tensors for its gradients.
+func (b *Block) again(part string, y Tensor, from []Tensor) Tensor {
+	return y.apply(func(y *gorgonia.Node) (*gorgonia.Node, error) {
+		if b.recompute {
+			return ops.Recompute(y, nodesOf(from)...)
+		}
+		return ops.RecomputeRegion(b.s.child(part), y, nodesOf(from)...)
+	})
 }
 
 // nodesOf are the nodes of the tensors that are there.
@@ -385,7 +390,7 @@ func (b *Block) residual(s stream, r branch, name string, others []Tensor, part 
 	}
 	x, h := b.branchOf(s, r, part)
 	if from := append(others, s.x, s.more); again {
-		h = recomputed(h, from)
+		h = b.again(name, h, from)
 	} else {
 		b.offer(name, []Tensor{x, h}, from)
 	}

@@ -2,8 +2,10 @@ package nn_test
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/internal/slow"
@@ -117,7 +119,11 @@ func TestRegionsBesideAllChoices(t *testing.T) {
 
 // waysOf are the ways to compute parts of a block again.
 func waysOf(block string) [][]string {
-	return [][]string{{}, {block + ".attn"}, {block + ".mlp"}, {block + ".attn", block + ".mlp"}, {block}}
+	const kept = "/keeps-attention"
+	return [][]string{
+		{}, {block + ".attn"}, {block + ".mlp"}, {block + ".attn", block + ".mlp"}, {block},
+		{block + ".attn" + kept}, {block + ".attn" + kept, block + ".mlp"}, {block + kept},
+	}
 }
 
 // A run that fits needs nothing, and the estimate of a graph that keeps its memory is refused.
@@ -146,4 +152,114 @@ func TestRegionsOfRunThatFits(t *testing.T) {
 			t.Errorf("the error is %v, it needs to be %q", err, want)
 		}
 	}
+}
+
+// Over long sequences a budget keeps what attention has computed, and computes the rest again.
+func TestRegionsKeepAttention(t *testing.T) {
+	build := trainingOf(func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 50, Layers: 4, Heads: 2, Dim: 32, Hidden: 96})
+	}, 1, 16<<10)
+	_, plain, err := ops.ChooseRegions(math.MaxInt, build, bytesOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, least, err := ops.ChooseRegions(bytesOf(plain)*45/100, build, bytesOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%v costs %.1f%%", all, 100*(least.Work/plain.Work-1))
+	attention, kept := 0.0, 0
+	for _, r := range plain.Regions {
+		if strings.HasSuffix(r.Name, ".attn") {
+			attention += r.Work
+		}
+	}
+	for _, name := range all {
+		if strings.HasSuffix(name, "/keeps-attention") {
+			kept++
+		}
+	}
+	if more := least.Work - plain.Work; kept != 4 || !(more < attention/4) {
+		t.Errorf("%v costs %v, attention in all blocks %v: each block needs to keep it", all, more, attention)
+	}
+}
+
+// Gradients have the bits of those of a model that keeps everything, whatever is computed again.
+func TestRegionsHaveTheSameBits(t *testing.T) {
+	for name, model := range map[string]func(s *nn.Scope) *nn.LanguageModel{
+		"GPT": func(s *nn.Scope) *nn.LanguageModel {
+			return nn.NewGPT(s, nn.GPTConfig{Vocab: 20, Context: 24, Layers: 2, Heads: 2, Dim: 16, Dropout: 0.2})
+		},
+		"Llama": func(s *nn.Scope) *nn.LanguageModel {
+			return nn.NewLlama(s, nn.LlamaConfig{Vocab: 20, Layers: 2, Heads: 4, KVHeads: 2, Dim: 32, Hidden: 48, QKNorm: true})
+		},
+	} {
+		var want [][]uint32
+		for _, names := range waysOf("blocks.0") {
+			got := gradientsIn(t, model, append(names, "blocks.1/keeps-attention"))
+			if want == nil {
+				want = gradientsIn(t, model, nil)
+			}
+			if !slices.EqualFunc(got, want, slices.Equal[[]uint32]) {
+				t.Errorf("%s: gradients differ with %v computed again", name, names)
+			}
+		}
+	}
+}
+
+// gradientsIn are the bits of the loss and all gradients in the second of two runs.
+func gradientsIn(t *testing.T, model func(*nn.Scope) *nn.LanguageModel, again []string) (bits [][]uint32) {
+	t.Helper()
+	g, random := gorgonia.NewGraph(), rand.New(rand.NewPCG(4, 4))
+	ops.RecomputeRegions(g, again...)
+	s := nn.NewScope(g, nn.NewParameters(1))
+	ids := func(name string) nn.Tensor {
+		list := make([]int, 2*24)
+		for i := range list {
+			list[i] = random.IntN(20)
+		}
+		n := gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(2, 24), gorgonia.WithName(name),
+			gorgonia.WithValue(tensor.New(tensor.WithShape(2, 24), tensor.WithBacking(list))))
+		return s.Tensor(n, nil)
+	}
+	loss := model(s).Loss(ids("tokens"), ids("targets"))
+	if err := s.Err(); err != nil {
+		t.Fatal(err)
+	}
+	ops.ReuseMemory(g)
+	ops.ModeOf(g).Train(5)
+	parameters := s.Trainable()
+	if _, err := gorgonia.Grad(loss.Node(), parameters...); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ops.NewMachine(g, gorgonia.BindDualValues(parameters...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for range 2 {
+		if err := m.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		m.Reset()
+	}
+	for _, n := range append(gorgonia.Nodes{loss.Node()}, parameters...) {
+		v := n.Value()
+		if n != loss.Node() {
+			if v, err = n.Grad(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var list []uint32
+		switch x := v.Data().(type) {
+		case float32:
+			list = append(list, math.Float32bits(x))
+		case []float32:
+			for _, x := range x {
+				list = append(list, math.Float32bits(x))
+			}
+		}
+		bits = append(bits, list)
+	}
+	return bits
 }

@@ -164,7 +164,7 @@ func (a *attention) describeRows(p *kernels.Attention) description {
 		is.outputs = append(is.outputs, kernels.Contiguous(nil, wide, a.lseShape(p)...))
 	}
 	is.saves, is.readsOutputs = tensors{kernels.Contiguous(nil, wide, rowsOf(p)...)}, len(is.outputs)
-	is.dropout = p.Dropout
+	is.dropout, is.costly = p.Dropout, true
 	return is
 }
 

@@ -52,7 +52,9 @@ func (dropout) again(c *call, _ int, a *again) (*gorgonia.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(c.repeat(map[*gorgonia.Node]*gorgonia.Node{x: behind}, map[*call]gorgonia.Nodes{}))
+	r := newRepetition()
+	r.made[x] = behind
+	return one(r.again(c))
 }
 
 func (k dropout) check(shape []int) error {

@@ -33,8 +33,12 @@ type RegionEstimate struct {
 	Bytes int     // what it keeps from its forward run to its backward run
 	Work  float64 // of its forward run, without the product that gives its result
 
-	calls []uint64    // by id
-	ends  []regionEnd // results that are there in any case
+	calls  []uint64    // by id
+	ends   []regionEnd // results that are there in any case
+	costly struct {    // the part of Bytes and Work of calls whose output may be kept
+		bytes int
+		work  float64
+	}
 }
 
 // EstimateRun finds out what a run of a graph needs, without running it. The graph needs to reuse
@@ -64,17 +68,28 @@ func EstimateRun(g *gorgonia.ExprGraph) (Estimate, error) {
 	}
 	e := Estimate{Inputs: inputBytes(g, w.device.stands), Results: w.device.bytes + w.device.borrowed + sumBytes(g), Work: w.device.work}
 	for _, r := range s.regions.offered {
-		r.Bytes, r.Work = 0, 0
-		for _, id := range r.calls {
-			r.Bytes, r.Work = r.Bytes+w.held[id], r.Work+w.work[id]
-		}
-		for _, end := range r.ends {
-			r.Bytes -= w.given[end.call][end.output]
-			r.Work -= w.last[end.call]
-		}
+		w.measure(&r)
 		e.Regions = append(e.Regions, r)
 	}
 	return e, nil
+}
+
+// measure finds out what a region keeps and costs.
+func (e *estimator) measure(r *RegionEstimate) {
+	r.Bytes, r.Work = 0, 0
+	for _, id := range r.calls {
+		r.Bytes, r.Work = r.Bytes+e.held[id], r.Work+e.work[id]
+		if s := e.plan.of[id]; s != nil && s.c.isCostly() {
+			r.costly.bytes, r.costly.work = r.costly.bytes+e.held[id], r.costly.work+e.work[id]
+		}
+	}
+	for _, end := range r.ends {
+		r.Bytes -= e.given[end.call][end.output]
+		r.Work -= e.last[end.call]
+		if s := e.plan.of[end.call]; s != nil && s.c.isCostly() {
+			r.costly.bytes -= e.given[end.call][end.output]
+		}
+	}
 }
 
 // borrowerOf is the device on which the value of an input is, if its kernels borrow memory.

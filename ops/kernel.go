@@ -54,6 +54,7 @@ type description struct {
 	bias         int // the input that is added last: its gradient is the sum of the output's rows; 0 for none
 	sums         int // the input of whose gradient backward sums the rows too, if asked to; 0 for none
 	dropout      kernels.Dropout
+	costly       bool // forward takes long beside what it leaves for backward
 	leavesRoom   bool // its kernels leave room for transfers beside them
 	joins        joins
 	gathers      *gather  // the shared weight that it collects

@@ -120,6 +120,9 @@ func (m *member) leave(s *step) {
 // writer is an op whose value is a result.
 type writer interface{ written() *result }
 
+// handsOn is an op of the backward run whose value is that of another node.
+type handsOn interface{ handsOn() *gorgonia.Node }
+
 // reader is an op that reads results.
 type reader interface{ readNodes() gorgonia.Nodes }
 
@@ -379,8 +382,8 @@ func (f *finder) resultsBehind(n *gorgonia.Node) (list []*result) {
 	if list, ok := f.behind[n]; ok || n.Op() == nil {
 		return list
 	}
-	if op, ok := n.Op().(after); ok {
-		return f.resultsBehind(op.of)
+	if op, ok := n.Op().(handsOn); ok {
+		return f.resultsBehind(op.handsOn())
 	}
 	for children := f.graph.From(n.ID()); children != nil && children.Next(); {
 		list = append(list, f.resultsBehind(children.Node().(*gorgonia.Node))...)
@@ -399,8 +402,8 @@ func (f *finder) isSeen(n *gorgonia.Node) bool {
 	for !is && parents.Next() {
 		switch parent := parents.Node().(*gorgonia.Node); op := parent.Op().(type) {
 		case reader, writer:
-		case after: // what is not computed again after all is no root of the graph
-			is = op.of == n && f.graph.To(parent.ID()).Len() > 0 && f.isSeen(parent)
+		case handsOn: // what is not computed again after all is no root of the graph
+			is = op.handsOn() == n && f.graph.To(parent.ID()).Len() > 0 && f.isSeen(parent)
 		default: // a statement, which Gorgonia gives an arity of 0, or an op that may hand the memory on
 			is = op.Arity() == 0 || f.isSeen(parent)
 		}
@@ -421,7 +424,7 @@ func (f *finder) isExposed(n *gorgonia.Node) bool {
 	for parents := f.graph.To(n.ID()); parents != nil && parents.Next(); {
 		switch parent := parents.Node().(*gorgonia.Node); parent.Op().(type) {
 		case reader, writer:
-		case after, *reshape, *recompute:
+		case handsOn, *reshape, *recompute:
 			if f.isExposed(parent) {
 				return true
 			}
@@ -437,8 +440,8 @@ func (f *finder) isExposed(n *gorgonia.Node) bool {
 // handedOn is the node whose memory a node's value is.
 func handedOn(n *gorgonia.Node) *gorgonia.Node {
 	switch op := n.Op().(type) {
-	case after:
-		return handedOn(op.of)
+	case handsOn:
+		return handedOn(op.handsOn())
 	case *recompute:
 		return handedOn(op.out)
 	case *reshape:

@@ -19,7 +19,10 @@ import (
 //	y, err := block(x)
 //	y, err = ops.Recompute(y, x)
 func Recompute(out *gorgonia.Node, from ...*gorgonia.Node) (*gorgonia.Node, error) {
-	r := &recompute{out: out}
+	return recomputed("Recompute", &recompute{out: out}, from)
+}
+
+func recomputed(name string, r *recompute, from gorgonia.Nodes) (*gorgonia.Node, error) {
 	for _, n := range from {
 		if !slices.Contains(r.from, n) {
 			r.from = append(r.from, n)
@@ -27,7 +30,7 @@ func Recompute(out *gorgonia.Node, from ...*gorgonia.Node) (*gorgonia.Node, erro
 	}
 	n, err := r.build()
 	if err != nil {
-		return nil, fmt.Errorf("Recompute: %w", err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return n, nil
 }
@@ -43,6 +46,7 @@ type recompute struct {
 	out    *gorgonia.Node
 	from   gorgonia.Nodes
 	leaves gorgonia.Nodes // the parameters, and others that have no op
+	keeps  bool           // the outputs of costly calls are not computed again: see resumed
 }
 
 func (r *recompute) build() (*gorgonia.Node, error) {
@@ -140,21 +144,22 @@ func (r *recompute) Do(children ...gorgonia.Value) (gorgonia.Value, error) { ret
 // SymDiff adds the second run of what lies before out, which begins when the gradient has come, and
 // its gradients.
 func (r *recompute) SymDiff(children gorgonia.Nodes, _, dOut *gorgonia.Node) (gorgonia.Nodes, error) {
-	again := map[*gorgonia.Node]*gorgonia.Node{}
+	again := newRepetition()
+	again.keeps = r.keeps
 	var wrt gorgonia.Nodes
 	for i, n := range children[1:] {
 		if !r.differentiable[1+i] {
-			again[n] = n
+			again.made[n] = n
 			continue
 		}
 		same, err := newAfter("Recompute.after", n, dOut)
 		if err != nil {
 			return nil, err
 		}
-		again[n] = same
+		again.made[n] = same
 		wrt = append(wrt, same)
 	}
-	out, err := repeat(r.out, again, map[*call]gorgonia.Nodes{})
+	out, err := again.of(r.out)
 	if err != nil {
 		return nil, err
 	}
@@ -177,43 +182,63 @@ func (r *recompute) DoDiff(gorgonia.ExecutionContext, gorgonia.Nodes, *gorgonia.
 	return errors.New("Recompute: a lispMachine cannot compute anything again, it needs to be a tapeMachine")
 }
 
-// repeat adds ops like those that a node was made by, over the nodes that stand for others in
-// again.
-func repeat(n *gorgonia.Node, again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]gorgonia.Nodes) (*gorgonia.Node, error) {
-	if same, ok := again[n]; ok {
+// repetition is the second run of what lies before a node.
+type repetition struct {
+	keeps bool                              // the outputs of costly calls stay from the first run
+	made  map[*gorgonia.Node]*gorgonia.Node // by node of the first run
+	calls map[*call]gorgonia.Nodes          // the outputs, by call of the first run
+}
+
+func newRepetition() *repetition {
+	return &repetition{made: map[*gorgonia.Node]*gorgonia.Node{}, calls: map[*call]gorgonia.Nodes{}}
+}
+
+// of adds ops like those that a node was made by, over the nodes that were made already.
+func (r *repetition) of(n *gorgonia.Node) (*gorgonia.Node, error) {
+	if same, ok := r.made[n]; ok {
 		return same, nil
 	}
 	if n.Op() == nil {
 		return n, nil // a constant
 	}
 	if c, i := callOf(n); c != nil {
-		outputs, err := c.repeat(again, calls)
+		outputs, err := r.repeat(c)
 		if err == nil {
-			again[n] = outputs[i]
+			r.made[n] = outputs[i]
 		}
-		return again[n], err
+		return r.made[n], err
 	}
 	inputs, err := inputsOf(n)
 	if err != nil {
 		return nil, err
 	}
-	if inputs[0], err = repeat(inputs[0], again, calls); err == nil {
-		again[n], err = gorgonia.ApplyOp(n.Op(), inputs[0])
+	if inputs[0], err = r.of(inputs[0]); err == nil {
+		r.made[n], err = gorgonia.ApplyOp(n.Op(), inputs[0])
 	}
-	return again[n], err
+	return r.made[n], err
 }
 
-// repeat adds a call of the same kernel.
-func (c *call) repeat(again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]gorgonia.Nodes) (gorgonia.Nodes, error) {
-	if outputs, ok := calls[c]; ok {
+// repeat adds a call of the same kernel, or resumes a costly one.
+func (r *repetition) repeat(c *call) (outputs gorgonia.Nodes, err error) {
+	if outputs, ok := r.calls[c]; ok {
 		return outputs, nil
 	}
+	if r.keeps && c.isCostly() && !c.differentiated { // what it saved is for one gradient op
+		outputs, err = r.resume(c)
+	} else {
+		outputs, err = r.again(c)
+	}
+	r.calls[c] = outputs
+	return outputs, err
+}
+
+func (r *repetition) again(c *call) (gorgonia.Nodes, error) {
 	var inputs []input
 	for _, o := range c.operands {
 		in := o.input
 		if in.node != nil {
 			var err error
-			if in.node, err = repeat(in.node, again, calls); err != nil {
+			if in.node, err = r.of(in.node); err != nil {
 				return nil, err
 			}
 		}
@@ -224,8 +249,47 @@ func (c *call) repeat(again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]g
 		same, _ := callOf(outputs[0])
 		same.repeats = true
 	}
-	calls[c] = outputs
 	return outputs, err
+}
+
+// isCostly reports whether a region may keep what the call leaves: its output, and what it saves.
+func (c *call) isCostly() bool { return c.is.costly && c.isAlone() }
+
+func (r *repetition) resume(c *call) (gorgonia.Nodes, error) {
+	out := c.outputs[0].node
+	operands := gorgonia.Nodes{out}
+	for _, n := range childrenOf(out) {
+		same, err := r.of(n)
+		if err != nil {
+			return nil, err
+		}
+		operands = append(operands, same)
+	}
+	s := newSignature(c.name+".kept", operands, append([]bool{false}, c.differentiable...), out.Dtype(), out.Shape()...)
+	return asList(gorgonia.ApplyOp(resumed{s, c}, operands...))
+}
+
+func asList(n *gorgonia.Node, err error) (gorgonia.Nodes, error) { return gorgonia.Nodes{n}, err }
+
+// resumed hands on the output that a call of the first run has left, its first input. The others
+// are the call's inputs, computed again: the call's gradients are computed from these, from the
+// output and from what the call saved.
+//
+//	from ─→ ... ─→ q, k, v ─→ attention ─→ out ───────────────────┐
+//	after ─→ ... again ─→ q, k, v ────────────────────────────────┴→ resumed → (the rest, again)
+type resumed struct {
+	signature
+	c *call
+}
+
+func (r resumed) handsOn() *gorgonia.Node { return r.c.outputs[0].node }
+
+func (resumed) Do(children ...gorgonia.Value) (gorgonia.Value, error) { return children[0], nil }
+
+// SymDiff adds the gradients of the call.
+func (r resumed) SymDiff(children gorgonia.Nodes, _, dOut *gorgonia.Node) (gorgonia.Nodes, error) {
+	list, err := r.c.SymDiff(children[1:], r.c.outputs[0].node, dOut)
+	return append(gorgonia.Nodes{nil}, list...), err
 }
 
 // again computes values once more for a backward run, when its gradient has come, where that takes
@@ -266,6 +330,8 @@ func newAfter(name string, n, then *gorgonia.Node) (*gorgonia.Node, error) {
 	operands := gorgonia.Nodes{n, then}
 	return gorgonia.ApplyOp(after{newSignature(name, operands, []bool{true, false}, n.Dtype(), n.Shape()...), n}, operands...)
 }
+
+func (a after) handsOn() *gorgonia.Node { return a.of }
 
 func (after) Do(children ...gorgonia.Value) (gorgonia.Value, error) { return children[0], nil }
 

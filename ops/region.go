@@ -30,9 +30,24 @@ func RecomputeRegions(g *gorgonia.ExprGraph, names ...string) {
 }
 
 // RecomputesRegion reports whether a region is to be computed again. A layer then calls
-// [Recompute], and [OfferRegion] otherwise.
+// [RecomputeRegion], and [OfferRegion] otherwise.
 func RecomputesRegion(g *gorgonia.ExprGraph, name string) bool {
-	return stateOf(g).regions.chosen[name]
+	chosen := stateOf(g).regions.chosen
+	return chosen[name] || chosen[name+keepsCostly]
+}
+
+// keepsCostly follows the name of a region of which all is computed again but what is costly.
+const keepsCostly = "/keeps-attention"
+
+// RecomputeRegion is [Recompute] of a region that [RecomputesRegion] reports. With
+// "/keeps-attention" behind its name, [RecomputeRegions] keeps the outputs of attention in it and
+// their logsumexps, which are small beside the time that attention takes over long sequences.
+func RecomputeRegion(name string, out *gorgonia.Node, from ...*gorgonia.Node) (*gorgonia.Node, error) {
+	r := &recompute{out: out}
+	if out != nil && out.Graph() != nil {
+		r.keeps = stateOf(out.Graph()).regions.chosen[name+keepsCostly]
+	}
+	return recomputed("RecomputeRegion: "+name, r, from)
 }
 
 // OffersRegions reports whether someone looks for regions of a graph: whether [RecomputeRegions]
@@ -215,6 +230,16 @@ func (c *chooser) try(names []string) (trial, error) {
 	return t, nil
 }
 
+// ways are those of computing a region again: what is costly is kept, if there is such a thing, or
+// nothing is.
+func (r *RegionEstimate) ways() []regionWay {
+	all := regionWay{[]string{r.Name}, r.Bytes, r.Work}
+	if r.costly.work == 0 {
+		return []regionWay{all}
+	}
+	return []regionWay{{[]string{r.Name + keepsCostly}, r.Bytes - r.costly.bytes, r.Work - r.costly.work}, all}
+}
+
 // groupsOf puts regions together with those inside of them, the outermost ones in their order.
 func groupsOf(all []RegionEstimate) (groups []regionGroup) {
 	inside := func(a, b RegionEstimate) bool {
@@ -230,31 +255,35 @@ func groupsOf(all []RegionEstimate) (groups []regionGroup) {
 				continue
 			}
 			for _, w := range ways {
-				if len(ways) < 64 {
-					ways = append(ways, regionWay{append(slices.Clone(w.names), r.Name), w.bytes + r.Bytes, w.work + r.Work})
+				for _, own := range r.ways() {
+					if len(ways) < 64 {
+						ways = append(ways, regionWay{slices.Concat(w.names, own.names), w.bytes + own.bytes, w.work + own.work})
+					}
 				}
 			}
 		}
-		groups = append(groups, append(ways, regionWay{[]string{outer.Name}, outer.Bytes, outer.Work}))
+		groups = append(groups, append(ways, outer.ways()...))
 	}
 	return groups
 }
 
-// extremes are choices that save most: all outermost regions, or all that are inside of them.
+// extremes are choices that save most: all outermost regions, what is costly or nothing kept, or
+// all that are inside of them.
 func (c *chooser) extremes() [][]string {
-	var outer, inner []string
+	list := make([][]string, 3)
 	for _, g := range c.groups {
-		outer = append(outer, g[len(g)-1].names...)
-		inner = append(inner, g[max(len(g)-2, 0)].names...)
+		for back := range list {
+			list[back] = append(list[back], g[max(len(g)-1-back, 0)].names...)
+		}
 	}
-	return [][]string{outer, inner}
+	return list
 }
 
 // cheapest finds the ways that together save so many bytes in the least work, by dynamic
 // programming over parts of the bytes. Of ways that cost the same, the earlier groups' are taken:
 // when their gradients are computed, less else is kept.
 func (c *chooser) cheapest(need int) (names []string) {
-	const parts = 256
+	const parts = 2048
 	type entry struct {
 		work float64
 		way  int

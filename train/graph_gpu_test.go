@@ -296,6 +296,40 @@ func (c training) compareWithTheHost(t *testing.T, d *ops.Device) {
 	}
 }
 
+// A training within a budget that keeps what attention has computed, and computes the rest again, has
+// the bits of one without, takes what was estimated, and is recorded.
+func TestBudgetKeepsAttentionOnTheDevice(t *testing.T) {
+	const context = 8192
+	c := training{
+		device: gpu(t), model: nn.GPTConfig{Vocab: 67, Context: context}, rows: 1, steps: 8, compute: ops.BFloat16,
+		llama: &nn.LlamaConfig{Vocab: 67, Context: context, Layers: 4, Heads: 2, KVHeads: 1, Dim: 128, Hidden: 384,
+			Attention: ops.AttentionOptions{Guarantees: kernels.Guarantees{Deterministic: true}},
+		},
+	}
+	budget := Bytes(1 << 50)
+	c.change = func(l *LoopConfig) { l.Memory = budget }
+	want, weights, whole := c.losses(t)
+	needs, again := whole.Memory()
+	if len(again) > 0 {
+		t.Errorf("%v is computed again, the budget needs nothing", again)
+	}
+	for _, part := range []float64{0.6, 0.5} {
+		budget = Bytes(part * float64(needs))
+		got, gotWeights, l := c.losses(t)
+		least, again := l.Memory()
+		t.Logf("%v of %v: %v", least, needs, again)
+		if !slices.ContainsFunc(again, func(name string) bool { return strings.HasSuffix(name, "/keeps-attention") }) {
+			t.Errorf("%v is computed again within %v, no region keeps attention", again, budget)
+		}
+		if l.training.last.recording == nil {
+			t.Errorf("within %v the steps were not recorded: %v", budget, l.training.unrecorded)
+		}
+		if !slices.Equal(got, want) || !slices.EqualFunc(gotWeights, weights, slices.Equal) {
+			t.Errorf("within %v the losses are %v, without a budget %v, or weights differ", budget, got, want)
+		}
+	}
+}
+
 // A training of changes of low rank has the losses of one on the host, beside weights that are kept
 // in 16 bits or packed; recorded steps have the bits of those that are not.
 func TestLoRAOnTheDevice(t *testing.T) {

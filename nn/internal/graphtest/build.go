@@ -103,7 +103,11 @@ func (b *builder) again(i int) error {
 			}
 		}
 		from = slices.DeleteFunc(from, func(n node) bool { return n == nil || n == b.values[i][0] || n.Op() == nil })
-		again, err := ops.Recompute(b.values[i][0], from...)
+		name := fmt.Sprint("region", i)
+		if i%2 == 0 {
+			ops.RecomputeRegions(b.g, name+"/keeps-attention")
+		}
+		again, err := ops.RecomputeRegion(name, b.values[i][0], from...)
 		if err != nil && strings.Contains(err.Error(), "cannot be computed again") {
 			continue
 		}
