@@ -53,8 +53,9 @@ type memory struct {
 }
 
 // Memory is how many bytes a step is estimated to take, and the names of the parts of the model
-// that are computed again, for batches like the first. They are 0 and none where the config limits
-// nothing.
+// that are computed again, for batches like the first: "blocks.3" is a whole block, "blocks.3.mlp"
+// its MLP, and "blocks.3/keeps-attention" all of it but what attention gives. They are 0 and none
+// where the config limits nothing.
 func (l *Loop) Memory() (needs Bytes, again []string) { return l.memory.needs, l.memory.again }
 
 // regions are the parts of the model that are computed again so that a step on batches like b keeps

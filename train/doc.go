@@ -134,7 +134,8 @@
 //
 // With Memory of [LoopConfig] a step takes at most so many bytes of each device, or of the host.
 // Where it would take more, parts of blocks keep nothing for the backward pass, which computes them
-// again: of all sets of parts that keep the budget, one that costs little. The bits are the same.
+// again: of all sets of parts that keep the budget, one that costs little. Over long sequences what
+// attention gives stays, since to compute that costs most. The bits are the same.
 // [Loop.Memory] tells what a step takes and which parts these are. A budget that is too small is an
 // error that says the least.
 //

@@ -296,8 +296,8 @@ func (c training) compareWithTheHost(t *testing.T, d *ops.Device) {
 	}
 }
 
-// A training within a budget that keeps what attention has computed, and computes the rest again, has
-// the bits of one without, takes what was estimated, and is recorded.
+// A training within a budget that keeps what attention has computed, and computes the rest again,
+// has the bits of one without, and is recorded.
 func TestBudgetKeepsAttentionOnTheDevice(t *testing.T) {
 	const context = 8192
 	c := training{
