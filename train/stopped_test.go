@@ -393,7 +393,7 @@ func (s stoppedTraining) alone(t *testing.T) outcome {
 	return o
 }
 
-// stopped trains in several runs, each but the last of which ends early.
+// stopped trains in several runs, each but the last of which ends early, by other loops or the same.
 func (s stoppedTraining) stopped(t *testing.T, d drawer) outcome {
 	t.Helper()
 	o, path := outcome{trace: newTrace()}, t.TempDir()
@@ -415,16 +415,22 @@ func (s stoppedTraining) stopped(t *testing.T, d drawer) outcome {
 				t.Fatalf("resuming: %v, refused %v", err, refused)
 			}
 		}
-		from := loop.Done()
-		o.end, o.err = loop.Run(ctx)
-		cancel()
-		t.Logf("run %d went from %d to %d, to be stopped by events of kind %d: %v", run, from, o.end.Done, e.of, o.err)
-		if !o.end.Cancelled && !errors.Is(o.err, errEnded) {
-			if o.err == nil {
-				o.left = left(t, loop)
+		for again := true; again; {
+			from := loop.Done()
+			o.end, o.err = loop.Run(ctx)
+			cancel()
+			t.Logf("run %d went from %d to %d, to be stopped by events of kind %d: %v", run, from, o.end.Done, e.of, o.err)
+			if !o.end.Cancelled && !errors.Is(o.err, errEnded) {
+				if o.err == nil {
+					o.left = left(t, loop)
+				}
+				loop.Close()
+				return o
 			}
-			loop.Close()
-			return o
+			if again = e.killed == "" && d.one(3); again { // the same loop
+				ctx, cancel = context.WithCancel(t.Context())
+				e.of, e.after, e.cancel = d.IntN(never+1), d.IntN(1+c.Steps), cancel
+			}
 		}
 		loop.Close()
 		if e.killed == "" {
