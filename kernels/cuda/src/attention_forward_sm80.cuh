@@ -362,11 +362,27 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
   }
 };
 
+// ForwardPlace is a Place whose last groups are one of FINAL_BLOCKS blocks or more: the longest
+// blocks of a small group would begin when little else is left to do.
+struct ForwardPlace {
+  static constexpr int FINAL_BLOCKS = 768;
+  int tile, plane;
+
+  DEVICE ForwardPlace(int tiles, int most) {
+    const int planes = gridDim.x / tiles, groups = max(1, (int)gridDim.x / Place::GROUP_BLOCKS), together = min(ceilDiv(planes, groups), most);
+    const int before = together > 1 ? max(0, planes - ceilDiv(FINAL_BLOCKS, tiles)) / together : planes;  // groups that are not the last
+    const int group = min((int)blockIdx.x / (together * tiles), before), first = group * together;
+    const int here = group == before ? planes - first : min(together, planes - first);
+    const int within = blockIdx.x - first * tiles;
+    tile = within / here, plane = first + within % here;
+  }
+};
+
 // With a causal mask the last tiles of rows are the longest: they come first.
 template <class E, int D, int BQ, int BK, int WARPS, class Score>
 DEVICE void attentionForward(const AttentionArguments& a) {
   const int tiles = ceilDiv(a.longestQ, BQ);
-  const Place place(tiles, planesTogether<Score>(a));
+  const ForwardPlace place(tiles, planesTogether<Score>(a));
   const int parts = WIDE ? ceilDiv(a.dv, D) : 1, plane = place.plane / parts;
   Forward<E, D, BQ, BK, WARPS, Score> kernel(a, plane / a.heads, plane % a.heads, tiles - 1 - place.tile, place.plane % parts);
   kernel.run();
