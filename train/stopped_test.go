@@ -393,7 +393,7 @@ func (s stoppedTraining) alone(t *testing.T) outcome {
 	return o
 }
 
-// stopped trains in several runs, each but the last of which ends early, by other loops or the same.
+// stopped trains in several runs, of which all but the last end early, by other loops or the same.
 func (s stoppedTraining) stopped(t *testing.T, d drawer) outcome {
 	t.Helper()
 	o, path := outcome{trace: newTrace()}, t.TempDir()
