@@ -12,12 +12,15 @@ struct BackwardTile {
 
 // BackwardQueue hands out the tiles in one order to all blocks. Heads are visited together, in
 // parts that fit in the L2 cache; among them, all first tiles of keys come first, which in the
-// causal case are the longest. Where the order of sums counts there, blocks that share a head go
-// through it side by side, so that parts may be larger; but tiles of a head that are begun at once
-// stand in line, unless a window keeps the line short. So the last tiles of a part, which are
-// short, and the first ones of the next are drawn in turn. How large parts then are best was
-// measured. Otherwise a part has a tile for each block: smaller ones would be under way at once all
-// the same, and end with long tiles. Where parts are hardly larger than that, the last two are one.
+// causal case are the longest. Where heads share keys, tiles are long, and a part has one for each
+// block: smaller ones would be under way at once all the same, and end with long tiles. Where parts
+// are hardly larger than that, the last two are one.
+//
+// Where the order of sums counts, a tile follows the one before it at a distance of about a step,
+// so tiles of one head that begin at once stand in line, and parts need enough heads that blocks
+// which become free find one whose line has moved on. In the causal case, unless a window keeps the
+// line short, the second half of a part, whose tiles are short, and the first half of the next are
+// drawn in turn: then blocks become free one by one. How large parts are best was measured.
 template <class Shape> struct BackwardQueue {
   const AttentionArguments& a;
   int tiles, heads, parts, even;  // even: the parts, if the last two were not one
@@ -28,15 +31,26 @@ template <class Shape> struct BackwardQueue {
   DEVICE BackwardQueue(const AttentionArguments& a)
       : a(a), tiles((a.longestK + Shape::TileK - 1) / Shape::TileK), heads(a.sequences * a.keyHeads),
         sequencesFirst(Shape::Modified && a.dBias && a.dBiasSequence == 0) {
-    const bool lines = a.deterministic && a.causal && a.left < 0;
-    const int64_t megabytes = (a.longestQ > 2048 ? 56 : 28) * (Shape::D > 64 ? 1 : 2);
-    const int64_t cache = (lines ? megabytes : a.deterministic && a.causal ? 112 : 28) << 20;
-    const int64_t bytes = (int64_t)a.longestQ * (a.heads / a.keyHeads) * (Shape::D * 6 + Shape::DV * 2);
-    const int least = a.deterministic ? 1 : min(heads, ((int)gridDim.x + tiles - 1) / tiles);
-    const int together = (int)max((int64_t)least, min((int64_t)heads, cache / (bytes + 1)));
-    parts = even = max(1, (heads + together - 1) / together);
-    if (!a.deterministic && parts > 1 && together * tiles < 2 * (int)gridDim.x) parts--;
-    mixed = lines ? min((int)gridDim.x, heads / parts * tiles / 2) : 0;
+    const int group = a.heads / a.keyHeads, blocks = gridDim.x;
+    const bool whole = !a.causal && a.left < 0 && a.right < 0, lines = a.deterministic && a.causal && a.left < 0;
+    const int64_t bytes = (int64_t)a.longestQ * group * (Shape::D * 6 + Shape::DV * 2) + 1;
+    const auto ceiling = [](int n, int d) { return (n + d - 1) / d; };
+    const auto nearest = [](int64_t n, int64_t d) { return (int)((n + d / 2) / d); };
+    int together = 1;
+    if (lines) {
+      const int64_t cache = (a.longestQ <= 2048 ? 26 : Shape::D == 128 ? 56 : 32) << 20;
+      const int least = max(1, min(heads, nearest(blocks, tiles * group)));
+      parts = even = max(1, min(heads / least, nearest(heads * bytes, cache)));
+    } else {
+      const int64_t cache = (a.deterministic && a.causal ? 112 : 28) << 20;
+      int least = 1;
+      if (!a.deterministic) least = group > 1 ? ceiling(blocks, tiles) : 1;
+      else if (whole) least = ceiling(blocks + blocks / 4, ceiling(a.longestQ, Shape::TileQ) * group);
+      together = max(1, min(heads, max(least, (int)(cache / bytes))));
+      parts = even = max(1, ceiling(heads, together));
+    }
+    if (group > 1 && !a.deterministic && parts > 1 && together * tiles < 2 * blocks) parts--;
+    mixed = lines ? heads / parts * tiles / 2 : 0;
   }
   DEVICE int draw() const { return atomicAdd(a.counters, 1) + gridDim.x; }
   DEVICE BackwardTile at(int index) const {
