@@ -38,7 +38,7 @@ template <class Shape> struct BackwardQueue {
     const auto nearest = [](int64_t n, int64_t d) { return (int)((n + d / 2) / d); };
     int together = 1;
     if (lines) {
-      const int64_t cache = (a.longestQ <= 2048 ? 26 : Shape::D == 128 ? 56 : 32) << 20;
+      const int64_t cache = (a.longestQ > 2048 ? Shape::D == 128 ? 56 : 32 : 26) << 20;
       const int least = max(1, min(heads, nearest(blocks, tiles * group)));
       parts = even = max(1, min(heads / least, nearest(heads * bytes, cache)));
     } else {
