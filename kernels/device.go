@@ -80,28 +80,27 @@ type Recording interface {
 
 // Rounder is a device that keeps float32 weights in 16 bits too, for products that read them so.
 type Rounder interface {
-	// Rounded returns a copy of weights in a 16-bit type. The weights are row-major matrices (in,
-	// out), and lie side by side in the copy, (in, all outs). The first call makes the copy, and it
-	// lives as long as the weights. It is up to date in each call, and in each launch of recorded
-	// work that asked for it: an optimiser's update writes the copy too, and after other changes
-	// the weights are copied again. Where the first call is one that is being recorded, it returns
-	// the zero Tensor.
-	Rounded(dtype DType, weights ...Tensor) (Tensor, error)
-	// RoundedBlocks is Rounded for weights (rank, out) of any ranks, which are blocks of the copy,
-	// (all ranks, all outs): each begins below and beside the one before it, the ranks at a
-	// multiple of 8. What is in no block is 0.
-	RoundedBlocks(dtype DType, weights ...Tensor) (Tensor, error)
+	// Rounded returns a copy of weights in a 16-bit type, which may be theirs. The weights are
+	// row-major matrices (in, out), and lie side by side in the copy, (in, all outs), if the layout
+	// says nothing else. The first call makes the copy, and it lives as long as the weights. It is
+	// up to date in each call, and in each launch of recorded work that asked for it: an
+	// optimiser's update writes the copy too, and after other changes the weights are copied again.
+	// Where the first call is one that is being recorded, it returns the zero Tensor.
+	Rounded(dtype DType, layout RoundedLayout, weights ...Tensor) (Tensor, error)
+}
+
+// RoundedLayout is how the copy of weights lies in memory.
+type RoundedLayout struct {
+	// Blocks is for weights (rank, out) of any ranks, which are blocks of the copy, (all ranks, all
+	// outs): each begins below and beside the one before it, the ranks at a multiple of 8. What is
+	// in no block is 0.
+	Blocks bool
+	// Transposed is for a copy of that shape whose columns are contiguous, rather than its rows.
+	Transposed bool
 }
 
 // CheckRounded returns what is wrong with a call of Rounded.
-func CheckRounded(dtype DType, weights []Tensor) error { return checkRounded(dtype, weights, true) }
-
-// CheckRoundedBlocks returns what is wrong with a call of RoundedBlocks.
-func CheckRoundedBlocks(dtype DType, weights []Tensor) error {
-	return checkRounded(dtype, weights, false)
-}
-
-func checkRounded(dtype DType, weights []Tensor, sameRows bool) error {
+func CheckRounded(dtype DType, layout RoundedLayout, weights []Tensor) error {
 	if dtype != BF16 && dtype != F16 {
 		return fmt.Errorf("dtype is %v, it needs to be %v or %v", dtype, BF16, F16)
 	}
@@ -111,12 +110,12 @@ func checkRounded(dtype DType, weights []Tensor, sameRows bool) error {
 	for i, w := range weights {
 		name := fmt.Sprintf("weights[%d]", i)
 		switch {
-		case len(w.Shape) != 2 && !sameRows:
+		case len(w.Shape) != 2 && layout.Blocks:
 			return fmt.Errorf("%s has shape %v, it needs two axes", name, w.Shape)
-		case len(w.Shape) != 2 || sameRows && w.Shape[0] != weights[0].Shape[0]:
+		case len(w.Shape) != 2 || !layout.Blocks && w.Shape[0] != weights[0].Shape[0]:
 			return fmt.Errorf("%s has shape %v, it needs two axes, and as many rows as all others", name, w.Shape)
 		}
-		if err := checkOperands(operand{name: name, tensor: w, shape: w.Shape, dtypes: [2]DType{F32}, layout: dense}); err != nil {
+		if err := checkOperands(operand{name: name, tensor: w, shape: w.Shape, dtypes: [2]DType{F32, dtype}, layout: dense}); err != nil {
 			return err
 		}
 	}

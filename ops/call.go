@@ -297,13 +297,22 @@ func (c *call) forget() {
 	c.last.kept = c.last.kept[:0]
 }
 
-// readsInput reports whether a tensor is the value of an input of the graph that the call reads.
+// readsInput reports whether a tensor is the value of an input of the graph that the call reads,
+// perhaps once something else is there.
 func (c *call) readsInput(t kernels.Tensor) bool {
 	return slices.ContainsFunc(c.operands, func(o operand) bool {
-		if o.node == nil || o.node.Op() != nil {
+		n := o.node
+		for n != nil {
+			later, ok := n.Op().(after)
+			if !ok {
+				break
+			}
+			n = later.of
+		}
+		if n == nil || n.Op() != nil {
 			return false
 		}
-		v, ok := o.node.Value().(*tensor.Dense)
+		v, ok := n.Value().(*tensor.Dense)
 		return ok && !isEmpty(v) && v.Uintptr() == uintptr(t.Data)
 	})
 }

@@ -274,6 +274,13 @@ func (c *lowRankRun) round() (err error) {
 	return err
 }
 
+// layout is how a device reads A or B of all layers best: as their weights lie, which the products
+// of both are added to.
+func (c *lowRankRun) layout(save int) kernels.RoundedLayout {
+	byColumns := !slices.ContainsFunc(c.weights, func(w kernels.Tensor) bool { return w.Strides[0] != 1 })
+	return kernels.RoundedLayout{Blocks: save == lowRankB, Transposed: byColumns}
+}
+
 // rounding gives matrices in the type of x, at their places in one matrix that is 0 elsewhere, and
 // saves it in forward. Where they fill it side by side, or are its blocks, a device may keep it.
 func (c *lowRankRun) rounding(save, rows, columns int, from tensors, place func(all kernels.Tensor, i int) kernels.Tensor) (all kernels.Tensor, err error) {
@@ -286,25 +293,28 @@ func (c *lowRankRun) rounding(save, rows, columns int, from tensors, place func(
 			rest -= t.Shape[1]
 		}
 	}
-	saves := !c.backward && c.wanted != nil
-	if !slices.ContainsFunc(from, func(t kernels.Tensor) bool { return !t.IsSet() }) {
-		switch {
-		case rest == 0:
-			all, err = c.rounded(c.x.DType, from...)
-		case save == lowRankB:
-			all, err = c.roundedBlocks(c.x.DType, from...)
-		}
-		if err != nil || all.IsSet() {
+	saves, layout := !c.backward && c.wanted != nil, c.layout(save)
+	if (rest == 0 || layout.Blocks) && !slices.ContainsFunc(from, func(t kernels.Tensor) bool { return !t.IsSet() }) {
+		if all, err = c.roundedInAnyRun(c.x.DType, layout, from...); err != nil || all.IsSet() {
 			if saves {
 				c.c.last.saved[at] = all
 			}
 			return all, err
 		}
 	}
+	shape := []int{rows, columns}
+	if layout.Transposed {
+		shape = []int{columns, rows}
+	}
 	if saves {
-		all, err = c.keep(at, c.x.DType, rows, columns)
+		all, err = c.keep(at, c.x.DType, shape...)
 	} else {
-		all, err = c.scratch(c.x.DType, rows, columns)
+		all, err = c.scratch(c.x.DType, shape...)
+	}
+	if layout.Transposed && err == nil {
+		if all = all.Permute(1, 0); saves {
+			c.c.last.saved[at] = all
+		}
 	}
 	if err == nil && rest > 0 {
 		err = c.Fill(all, 0)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -411,6 +412,52 @@ func TestChangesSlopes(t *testing.T) {
 		}
 		if err := gradcheck.Graph(build, gradcheck.Options{Seed: uint64(i), Elements: 3, Directions: 1}); err != nil {
 			t.Errorf("%v: %v", c, err)
+		}
+	}
+}
+
+// A device that keeps copies of weights in 16 bits is asked for those of the factors, as their
+// layers' weights lie, also where layers are computed again, and for frozen weights side by side
+// where these are not. Nothing else is copied of them then, and the results are the same.
+func TestCopiesOfChanges(t *testing.T) {
+	for _, c := range []changeCase{
+		{kind: "Linear", rows: 9, in: 64, out: 72, ranks: []int{8}, scale: 2},
+		{kind: "LinearsSideBySide", rows: 6, in: 64, out: 8, ranks: []int{8, 16, 8}, scale: 2},
+		{kind: "SwiGLUMLP", rows: 6, in: 64, out: 128, ranks: []int{8, 8, 8}, scale: 1},
+	} {
+		c.frozen = true
+		for _, c.packed = range []tensor.Dtype{{}, ops.NF4} {
+			for _, c.again = range []bool{false, true} {
+				var want, got map[string][]float64
+				ops.OnWideHost(func() { want = c.run(t, ops.BFloat16, true) })
+				kept := ops.OnKeepingHost(func() { got = c.run(t, ops.BFloat16, true) })
+				isPacked, factors := c.packed != (tensor.Dtype{}), 2
+				if c.kind == "SwiGLUMLP" {
+					factors *= 2
+				}
+				if c.again {
+					factors *= 2
+				}
+				joined := 0
+				if c.kind == "LinearsSideBySide" && !isPacked && !c.again {
+					joined = len(c.ranks)
+				}
+				if kept.Narrow != joined || kept.Copied > 0 {
+					t.Errorf("%v: asked was for %d frozen weights, it needs to be for %d; %d copies were made besides", c, kept.Narrow, joined, kept.Copied)
+				}
+				layouts := kept.Layouts
+				if joined > 0 {
+					layouts = layouts[1:] // comes first
+				}
+				if len(layouts) != factors || slices.ContainsFunc(layouts, func(l kernels.RoundedLayout) bool { return l.Transposed != isPacked }) {
+					t.Errorf("%v: copies of factors were asked for as %+v, it needs to be %d times", c, layouts, factors)
+				}
+				for name, list := range want {
+					if !slices.Equal(got[name], list) {
+						t.Errorf("%v: %s is %v, it needs to be %v", c, name, got[name], list)
+					}
+				}
+			}
 		}
 	}
 }

@@ -251,33 +251,26 @@ func (r *run) copyOutputs(out tensors) error {
 }
 
 // rounded gives weights in a 16-bit type, side by side, as a device keeps them for parameters of
-// the graph: matrices of float32. It is not set where a device does not, or where a weight is
-// something else.
+// the graph: matrices of float32, or of that type. It is not set where a device does not, where a
+// weight is something else, or in a run that is made again, which is to take no memory for good.
 func (r *run) rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
-	if keeper := r.rounder(weights); keeper != nil {
-		return keeper.Rounded(dtype, weights...)
+	if r.c.repeats {
+		return kernels.Tensor{}, nil
 	}
-	return kernels.Tensor{}, nil
+	return r.roundedInAnyRun(dtype, kernels.RoundedLayout{}, weights...)
 }
 
-// roundedBlocks is the same as the blocks of one matrix.
-func (r *run) roundedBlocks(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
-	if keeper := r.rounder(weights); keeper != nil {
-		return keeper.RoundedBlocks(dtype, weights...)
-	}
-	return kernels.Tensor{}, nil
-}
-
-// rounder is the device, if it keeps copies of weights and these are some of the graph's.
-func (r *run) rounder(weights tensors) kernels.Rounder {
+// roundedInAnyRun is the same in a layout, also in a run that is made again: for copies that the
+// first run has made too.
+func (r *run) roundedInAnyRun(dtype kernels.DType, layout kernels.RoundedLayout, weights ...kernels.Tensor) (kernels.Tensor, error) {
 	keeper, ok := r.Backend.(kernels.Rounder)
 	for _, w := range weights {
-		ok = ok && w.DType == kernels.F32 && len(w.Shape) == 2 && w.IsRowMajor() && r.c.readsInput(w)
+		ok = ok && (w.DType == kernels.F32 || w.DType == dtype) && len(w.Shape) == 2 && w.IsRowMajor() && r.c.readsInput(w)
 	}
 	if !ok {
-		return nil
+		return kernels.Tensor{}, nil
 	}
-	return keeper
+	return keeper.Rounded(dtype, layout, weights...)
 }
 
 // vary does work that depends on what the host reads of in, the kernel's inputs. Where the graph is

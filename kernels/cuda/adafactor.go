@@ -29,9 +29,10 @@ type factored struct {
 }
 
 type factoredCopy struct {
-	copy                       writable
-	first, copyColumns, stride uint32
-	element                    element
+	copy                                 writable
+	first, copyColumns, stride, alongRow uint32
+	element                              element
+	_                                    int32
 }
 
 // piece is Piece there, and whole is Whole.
@@ -132,7 +133,7 @@ func (d *Device) newFactorTable(name string, o kernels.Adafactor, copies []writt
 		}
 		m := factored{w: all[0], g: all[1], rows: all[2], columns: all[3], v: all[4]}
 		if of := copies[i].of; of != nil {
-			m.factoredCopy = factoredCopy{written(of.copy), copies[i].first, copies[i].columns, copies[i].stride, elementOf(of.copy.DType)}
+			m.factoredCopy = factoredCopy{written(of.copy), copies[i].first, copies[i].columns, copies[i].stride, copies[i].alongRow, elementOf(of.copy.DType), 0}
 		}
 		count, rows, columns := o.Matrices(w[i].Shape)
 		m.height, m.width = int32(rows), int32(columns)

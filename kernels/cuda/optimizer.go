@@ -262,11 +262,12 @@ type chunkTable struct {
 
 // chunk is Chunk in src/optimizer.cu.
 type chunk struct {
-	data                   [4]writable
-	count, tensor          int32
-	copy                   writable
-	first, columns, stride uint32
-	element                element
+	data                             [4]writable
+	count, tensor                    int32
+	copy                             writable
+	first, columns, stride, alongRow uint32
+	element                          element
+	_                                int32
 }
 
 // firsts is where the numbers of the first chunks are.
@@ -298,7 +299,7 @@ func (d *Device) newChunkTable(name string, copies []writtenCopy, at func(kernel
 		}
 		if copies != nil && copies[i].of != nil {
 			c := copies[i]
-			key = append(key, uint64(read(c.of.copy)), uint64(c.first), uint64(c.columns)<<32|uint64(c.stride), uint64(c.of.copy.DType))
+			key = append(key, uint64(read(c.of.copy)), uint64(c.first), uint64(c.columns)<<32|uint64(c.stride), uint64(c.alongRow)<<32|uint64(c.of.copy.DType))
 		}
 	}
 	var err error
@@ -321,7 +322,7 @@ func (t chunkTable) contents(copies []writtenCopy, lists [][]kernels.Tensor) []b
 			if copies != nil && copies[i].of != nil {
 				of := copies[i].of
 				c.copy, c.element = written(of.copy), elementOf(of.copy.DType)
-				c.first, c.columns, c.stride = copies[i].first+uint32(from), copies[i].columns, copies[i].stride
+				c.first, c.columns, c.stride, c.alongRow = copies[i].first+uint32(from), copies[i].columns, copies[i].stride, copies[i].alongRow
 			}
 			chunks = append(chunks, c)
 		}

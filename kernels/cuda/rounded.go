@@ -22,16 +22,16 @@ type roundedWeight struct {
 	fresh        bool // the copy has the weight's numbers, at this point in the order of work
 }
 
-// roundedWeights are weights whose copies lie side by side in one matrix, or as blocks.
+// roundedWeights are weights whose copies lie in one matrix.
 type roundedWeights struct {
 	all    kernels.Tensor
 	list   []*roundedWeight
-	blocks bool
+	layout kernels.RoundedLayout
 }
 
 // isOf reports whether these are the copies of weights in a dtype.
-func (s *roundedWeights) isOf(dtype kernels.DType, blocks bool, weights []kernels.Tensor) bool {
-	return s.all.DType == dtype && s.blocks == blocks && slices.EqualFunc(s.list, weights, func(r *roundedWeight, w kernels.Tensor) bool {
+func (s *roundedWeights) isOf(dtype kernels.DType, layout kernels.RoundedLayout, weights []kernels.Tensor) bool {
+	return s.all.DType == dtype && s.layout == layout && slices.EqualFunc(s.list, weights, func(r *roundedWeight, w kernels.Tensor) bool {
 		return r.weight.Owner == w.Owner && r.weight.Data == w.Data && slices.Equal(r.weight.Shape, w.Shape)
 	})
 }
@@ -64,37 +64,24 @@ func (d *Device) copiesIn(w kernels.Tensor) []*roundedWeights {
 	return slices.Clone(c.sets)
 }
 
-// Rounded gives the copies of weights, side by side.
-func (d *Device) Rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
+// Rounded gives the copies of weights.
+func (d *Device) Rounded(dtype kernels.DType, layout kernels.RoundedLayout, weights ...kernels.Tensor) (kernels.Tensor, error) {
 	const name = "rounded"
-	if err := kernels.CheckRounded(dtype, weights); err != nil {
+	if err := kernels.CheckRounded(dtype, layout, weights); err != nil {
 		return kernels.Tensor{}, d.callError(name, err)
 	}
-	return d.rounded(name, dtype, false, weights)
-}
-
-// RoundedBlocks gives the copies of weights as blocks.
-func (d *Device) RoundedBlocks(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
-	const name = "rounded blocks"
-	if err := kernels.CheckRoundedBlocks(dtype, weights); err != nil {
-		return kernels.Tensor{}, d.callError(name, err)
-	}
-	return d.rounded(name, dtype, true, weights)
-}
-
-func (d *Device) rounded(name string, dtype kernels.DType, blocks bool, weights []kernels.Tensor) (kernels.Tensor, error) {
 	for i, w := range weights {
 		if o, ok := w.Owner.(*driver.Owner); !ok || o.GPU() != d.GPU {
 			return kernels.Tensor{}, d.callError(name, fmt.Errorf("weights[%d] is not in the memory of this device, it needs to be", i))
 		}
 	}
-	s := d.roundedOf(dtype, blocks, weights)
+	s := d.roundedOf(dtype, layout, weights)
 	if s == nil {
 		if d.IsRecording() {
 			return kernels.Tensor{}, nil // what is made now would be the recording's
 		}
 		var err error
-		if s, err = d.newRounded(dtype, blocks, weights); err != nil {
+		if s, err = d.newRounded(dtype, layout, weights); err != nil {
 			return kernels.Tensor{}, d.failed(name, err)
 		}
 	}
@@ -102,9 +89,9 @@ func (d *Device) rounded(name string, dtype kernels.DType, blocks bool, weights 
 }
 
 // roundedOf finds copies that were made.
-func (d *Device) roundedOf(dtype kernels.DType, blocks bool, weights []kernels.Tensor) *roundedWeights {
+func (d *Device) roundedOf(dtype kernels.DType, layout kernels.RoundedLayout, weights []kernels.Tensor) *roundedWeights {
 	for _, s := range d.copiesIn(weights[0]) {
-		if s.isOf(dtype, blocks, weights) {
+		if s.isOf(dtype, layout, weights) {
 			return s
 		}
 	}
@@ -120,7 +107,7 @@ func (d *Device) roundedMatrix(dtype kernels.DType, w kernels.Tensor) (kernels.T
 		}
 		return t, err
 	}
-	s := d.roundedOf(dtype, false, []kernels.Tensor{w})
+	s := d.roundedOf(dtype, kernels.RoundedLayout{}, []kernels.Tensor{w})
 	if s == nil {
 		return kernels.Tensor{}, nil
 	}
@@ -128,30 +115,37 @@ func (d *Device) roundedMatrix(dtype kernels.DType, w kernels.Tensor) (kernels.T
 }
 
 // newRounded makes memory for copies, which lives as long as one of the weights does.
-func (d *Device) newRounded(dtype kernels.DType, blocks bool, weights []kernels.Tensor) (*roundedWeights, error) {
+func (d *Device) newRounded(dtype kernels.DType, layout kernels.RoundedLayout, weights []kernels.Tensor) (*roundedWeights, error) {
 	const multiple = 8 // of the ranks at which a block begins
 	rows, columns := weights[0].Shape[0], 0
-	if blocks {
+	if layout.Blocks {
 		rows = 0
 	}
 	for _, w := range weights {
-		if columns += w.Shape[1]; blocks {
+		if columns += w.Shape[1]; layout.Blocks {
 			rows += (w.Shape[0] + multiple - 1) / multiple * multiple
 		}
 	}
-	all, err := d.Alloc(dtype, rows, columns)
-	if err == nil && blocks {
+	shape := []int{rows, columns}
+	if layout.Transposed {
+		shape = []int{columns, rows}
+	}
+	all, err := d.Alloc(dtype, shape...)
+	if err == nil && layout.Blocks {
 		err = d.Fill(all, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s := &roundedWeights{all: all, blocks: blocks}
+	if layout.Transposed {
+		all = all.Permute(1, 0)
+	}
+	s := &roundedWeights{all: all, layout: layout}
 	below, beside := 0, 0
 	for _, w := range weights {
 		place := all.Slice(0, below, below+w.Shape[0]).Slice(1, beside, beside+w.Shape[1])
 		s.list = append(s.list, &roundedWeight{weight: w, copy: place})
-		if beside += w.Shape[1]; blocks {
+		if beside += w.Shape[1]; layout.Blocks {
 			below += (w.Shape[0] + multiple - 1) / multiple * multiple
 		}
 	}
@@ -301,12 +295,12 @@ func (r *Recording) Launch() error {
 // writtenCopy is the copy that an update writes with a weight, or with a part of it: Chunk in
 // src/optimizer.cu says more.
 type writtenCopy struct {
-	of                     *roundedWeight // nil for none
-	first, columns, stride uint32
+	of                               *roundedWeight // nil for none
+	first, columns, stride, alongRow uint32
 }
 
 // writtenCopies are the copies that an update of weights keeps fresh: for each weight one that is
-// fresh, and whose rows a thread can write four elements at a time.
+// fresh, and of which four elements that a thread has at once are in one row.
 func (d *Device) writtenCopies(weights []kernels.Tensor) []writtenCopy {
 	list := make([]writtenCopy, len(weights))
 	for i, w := range weights {
@@ -329,14 +323,14 @@ func (r *roundedWeight) writtenWith(w kernels.Tensor) (c writtenCopy, ok bool) {
 		return c, false
 	}
 	first := int(read(w)-read(r.weight)) / kernels.F32.Size()
-	columns, stride := r.weight.Shape[1], r.copy.Strides[0]
-	if first < 0 || first+w.Elements() > r.weight.Elements() || r.weight.Elements() >= most {
+	columns, stride, alongRow := r.weight.Shape[1], r.copy.Strides[0], r.copy.Strides[1]
+	if first < 0 || first+w.Elements() > r.weight.Elements() || r.weight.Elements() >= most || alongRow >= most {
 		return c, false
 	}
-	if read(r.copy)%(2*together) != 0 || first%together != 0 || columns%together != 0 || stride%together != 0 {
+	if first%together != 0 || columns%together != 0 || alongRow == 1 && (read(r.copy)%(2*together) != 0 || stride%together != 0) {
 		return c, false
 	}
-	return writtenCopy{r, uint32(first), uint32(columns), uint32(stride)}, true
+	return writtenCopy{r, uint32(first), uint32(columns), uint32(stride), uint32(alongRow)}, true
 }
 
 // stayFresh notes that an update has written copies.

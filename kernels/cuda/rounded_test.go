@@ -21,6 +21,7 @@ type roundedTest struct {
 	*testing.T
 	d       *cuda.Device
 	dtype   kernels.DType
+	layout  kernels.RoundedLayout
 	weights []kernels.Tensor
 	g, m, v []kernels.Tensor
 	control kernels.Tensor
@@ -97,7 +98,7 @@ func (r *roundedTest) check(what string) (copies int) {
 			copies++
 		}
 	})
-	all, err := r.d.Rounded(r.dtype, r.weights...)
+	all, err := r.d.Rounded(r.dtype, r.layout, r.weights...)
 	r.d.Trace(nil)
 	r.do(err)
 	r.compare(what, all)
@@ -107,6 +108,9 @@ func (r *roundedTest) check(what string) (copies int) {
 // compare compares a matrix with the weights as they are.
 func (r *roundedTest) compare(what string, all kernels.Tensor) {
 	r.Helper()
+	if all.IsTransposed() != r.layout.Transposed {
+		r.Fatalf("%v, %s: the copy has strides %v, asked was %+v", r.dtype, what, all.Strides, r.layout)
+	}
 	at := 0
 	for i, w := range r.weights {
 		want := download(r.T, r.d, w)
@@ -123,9 +127,10 @@ func (r *roundedTest) compare(what string, all kernels.Tensor) {
 // Copies of weights in 16 bits have the weights' numbers, whoever has changed these: optimisers
 // write both, and what anyone else has changed is copied again.
 func TestRounded(t *testing.T) {
-	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+	for n, dtype := range []kernels.DType{kernels.BF16, kernels.F16, kernels.BF16, kernels.F16} {
 		for _, columns := range [][]int{{64}, {48, 16, 32}, {4, 8}, {33}, {20, 7}} {
 			r := newRoundedTest(t, dtype, 260, columns...)
+			r.layout.Transposed = n > 1
 			if n := r.check("first"); n == 0 {
 				t.Fatal("no kernel copied the weights when the copy was made: the counting is wrong")
 			}
@@ -181,11 +186,41 @@ func TestRounded(t *testing.T) {
 	}
 }
 
+// Weights of 16 bits lie side by side in a copy until someone changes them.
+func TestRoundedOfOneType(t *testing.T) {
+	r := newRoundedTest(t, kernels.BF16, 24, 40, 16)
+	for i, w := range r.weights {
+		narrow := alloc(t, r.d, r.dtype, w.Shape...)
+		r.do(r.d.Copy(narrow, w))
+		r.weights[i] = narrow
+	}
+	copies := func() (n int) {
+		t.Helper()
+		r.d.Trace(func(string) { n++ })
+		all, err := r.d.Rounded(r.dtype, r.layout, r.weights...)
+		r.d.Trace(nil)
+		r.do(err)
+		r.compare("as they are", all)
+		return n
+	}
+	if n := copies(); n == 0 {
+		t.Fatal("no kernel copied the weights when the copy was made: the counting is wrong")
+	}
+	if n := copies(); n > 0 {
+		t.Errorf("%d kernels copied weights that nobody has changed", n)
+	}
+	r.do(r.d.Fill(r.weights[1], 3))
+	if n := copies(); n == 0 {
+		t.Error("no kernel copied a weight that was filled")
+	}
+}
+
 // Copies that are the blocks of a matrix have the weights' numbers behind an update and behind
 // other changes, and nothing else is in the matrix.
 func TestRoundedBlocks(t *testing.T) {
-	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+	for n, dtype := range []kernels.DType{kernels.BF16, kernels.F16, kernels.BF16, kernels.F16} {
 		r := newRoundedTest(t, dtype, 8, 64)
+		r.layout = kernels.RoundedLayout{Blocks: true, Transposed: n > 1}
 		for _, shape := range [][2]int{{3, 48}, {16, 20}} {
 			for _, list := range []*[]kernels.Tensor{&r.weights, &r.g, &r.m, &r.v} {
 				*list = append(*list, r.tensor(shape[0], shape[1]))
@@ -196,7 +231,7 @@ func TestRoundedBlocks(t *testing.T) {
 			t.Helper()
 			kernelsBefore := 0
 			r.d.Trace(func(string) { kernelsBefore++ })
-			all, err := r.d.RoundedBlocks(dtype, r.weights...)
+			all, err := r.d.Rounded(dtype, r.layout, r.weights...)
 			r.d.Trace(nil)
 			r.do(err)
 			if !mayCopy && kernelsBefore > 0 {
@@ -211,7 +246,7 @@ func TestRoundedBlocks(t *testing.T) {
 				}
 				below, beside = below+(w.Shape[0]+7)/8*8, beside+w.Shape[1]
 			}
-			if got := download(t, r.d, all); !slices.Equal(all.Shape, []int{rows, columns}) || !slices.Equal(got, want) {
+			if got := download(t, r.d, all); all.IsTransposed() != r.layout.Transposed || !slices.Equal(all.Shape, []int{rows, columns}) || !slices.Equal(got, want) {
 				t.Fatalf("%v, %s: the matrix of shape %v is not that of the blocks", dtype, what, all.Shape)
 			}
 		}
@@ -221,7 +256,7 @@ func TestRoundedBlocks(t *testing.T) {
 		check("updated", false)
 		r.do(r.d.Fill(r.weights[1], 0.3))
 		check("filled", true)
-		beside, err := r.d.Rounded(dtype, r.weights[0])
+		beside, err := r.d.Rounded(dtype, kernels.RoundedLayout{}, r.weights[0])
 		r.do(err)
 		if !slices.Equal(beside.Shape, r.weights[0].Shape) {
 			t.Errorf("%v: the copy beside the blocks has shape %v", dtype, beside.Shape)
@@ -236,7 +271,7 @@ func TestRoundedInRecordings(t *testing.T) {
 	r.check("first")
 	found := alloc(t, r.d, kernels.BF16, 260, 64)
 	read := func() error {
-		all, err := r.d.Rounded(r.dtype, r.weights...)
+		all, err := r.d.Rounded(r.dtype, r.layout, r.weights...)
 		if err != nil {
 			return err
 		}
@@ -258,7 +293,7 @@ func TestRoundedInRecordings(t *testing.T) {
 	step, reading := record(read, r.update), record(read)
 	writing := record(func() error { return r.d.MulScalar(2, r.weights[0], r.weights[0]) }, read)
 	record(func() error {
-		all, err := unknown.d.Rounded(unknown.dtype, unknown.weights...)
+		all, err := unknown.d.Rounded(unknown.dtype, unknown.layout, unknown.weights...)
 		if err == nil && all.IsSet() {
 			err = fmt.Errorf("a copy was made in a recording")
 		}
@@ -290,16 +325,19 @@ func TestRoundedInRecordings(t *testing.T) {
 func TestRoundedErrors(t *testing.T) {
 	d := device(t)
 	w := alloc(t, d, kernels.F32, 4, 8)
-	if _, err := d.RoundedBlocks(kernels.BF16, w, w.Reshape(32)); err == nil || err.Error() != "cuda:0: rounded blocks: weights[1] has shape [32], it needs two axes" {
+	blocks, plain := kernels.RoundedLayout{Blocks: true}, kernels.RoundedLayout{}
+	if _, err := d.Rounded(kernels.BF16, blocks, w, w.Reshape(32)); err == nil || err.Error() != "cuda:0: rounded: weights[1] has shape [32], it needs two axes" {
 		t.Errorf("the error is %v", err)
 	}
 	for want, call := range map[string]func() (kernels.Tensor, error){
-		"dtype is float32, it needs to be bfloat16 or float16":                           func() (kernels.Tensor, error) { return d.Rounded(kernels.F32, w) },
-		"there are no weights, it needs at least one":                                    func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16) },
-		"weights[1] has shape [8 4], it needs two axes, and as many rows as all others":  func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, w, w.Reshape(8, 4)) },
-		"weights[0] is not in the memory of this device, it needs to be":                 func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, kernels.Of(make([]float32, 4), 2, 2)) },
-		"weights[0] has strides [1 8] for shape [8 4], it needs a stride of 1 on axis 1": func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, w.Permute(1, 0)) },
-		"weights[0] is bfloat16, it needs to be float32":                                 func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, alloc(t, d, kernels.BF16, 4, 8)) },
+		"dtype is float32, it needs to be bfloat16 or float16":                          func() (kernels.Tensor, error) { return d.Rounded(kernels.F32, plain, w) },
+		"there are no weights, it needs at least one":                                   func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, plain) },
+		"weights[1] has shape [8 4], it needs two axes, and as many rows as all others": func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, plain, w, w.Reshape(8, 4)) },
+		"weights[0] is not in the memory of this device, it needs to be": func() (kernels.Tensor, error) {
+			return d.Rounded(kernels.BF16, plain, kernels.Of(make([]float32, 4), 2, 2))
+		},
+		"weights[0] has strides [1 8] for shape [8 4], it needs a stride of 1 on axis 1": func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, plain, w.Permute(1, 0)) },
+		"weights[0] is float16, it needs to be float32 or bfloat16":                      func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, plain, alloc(t, d, kernels.F16, 4, 8)) },
 	} {
 		if _, err := call(); err == nil || err.Error() != "cuda:0: rounded: "+want {
 			t.Errorf("the error is %v, it needs to be %q", err, "cuda:0: rounded: "+want)

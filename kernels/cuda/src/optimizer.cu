@@ -17,9 +17,10 @@ struct Chunk {
   int32_t count, tensor;
   // of the weight in 16 bits, which is written with it; null for none
   uint16_t* copy;
-  // the chunk's first element in the weight; the weight's columns, and from row to row of the copy
-  uint32_t first, columns, stride;
-  int32_t element;                  // Element of the copy
+  // the chunk's first element in the weight; the weight's columns; from row to row of the copy, and
+  // from column to column
+  uint32_t first, columns, stride, alongRow;
+  int32_t element, reserved;        // Element of the copy
 };
 
 // Places in a control vector, as kernels/optimizer.go lists them.
@@ -87,7 +88,7 @@ __device__ __forceinline__ void store(float* at, const Four& f, int n, bool alig
 // lie in one row of it.
 __device__ __forceinline__ void storeCopy(const Chunk& c, int at, const Four& f, int n) {
   const uint32_t i = c.first + at, row = i / c.columns;
-  uint16_t* to = c.copy + (int64_t)row * c.stride + (i - row * c.columns);
+  uint16_t* to = c.copy + (int64_t)row * c.stride + (int64_t)(i - row * c.columns) * c.alongRow;
   ushort4 x;
   if (c.element == ElementBF16) {
     const auto rounded = [](float v) { return __bfloat16_as_ushort(__float2bfloat16_rn(v)); };
@@ -96,13 +97,14 @@ __device__ __forceinline__ void storeCopy(const Chunk& c, int at, const Four& f,
     const auto rounded = [](float v) { return __half_as_ushort(__float2half_rn(v)); };
     x = make_ushort4(rounded(f.x[0]), rounded(f.x[1]), rounded(f.x[2]), rounded(f.x[3]));
   }
-  if (n == 4) {
+  if (n == 4 && c.alongRow == 1) {
     *(ushort4*)to = x;
     return;
   }
   to[0] = x.x;
-  if (n > 1) to[1] = x.y;
-  if (n > 2) to[2] = x.z;
+  if (n > 1) to[c.alongRow] = x.y;
+  if (n > 2) to[2 * (int64_t)c.alongRow] = x.z;
+  if (n > 3) to[3 * (int64_t)c.alongRow] = x.w;
 }
 
 // step is what a rule needs of an update: the same for all elements.
@@ -433,8 +435,8 @@ constexpr int Down = 64, Across = 256, Lines = 32, Warps = Threads / 32, Each = 
 struct Factored {
   float *w, *g, *rows, *columns, *v;  // of the means, a vector has v and a matrix the others
   uint16_t* copy;                     // as in Chunk
-  uint32_t first, copyColumns, stride;
-  int32_t element;
+  uint32_t first, copyColumns, stride, alongRow;
+  int32_t element, unused;
   int32_t height, width;
   int64_t rowSums, columnSums;        // ⌈width/Across⌉ lists for rows; ⌈height/Down⌉ for columns
   int32_t firstLines, lines;          // of the blocks of adafactor_means
@@ -613,7 +615,7 @@ extern "C" __global__ void __launch_bounds__(Threads) adafactor_rates(const __gr
 // storeCopy writes an element of a matrix to the weight's copy.
 __device__ __forceinline__ void storeCopy(const Factored& m, int64_t at, float w) {
   const uint32_t i = m.first + (uint32_t)at, row = i / m.copyColumns;
-  m.copy[(int64_t)row * m.stride + (i - row * m.copyColumns)] =
+  m.copy[(int64_t)row * m.stride + (int64_t)(i - row * m.copyColumns) * m.alongRow] =
       m.element == ElementBF16 ? __bfloat16_as_ushort(__float2bfloat16_rn(w)) : __half_as_ushort(__float2half_rn(w));
 }
 
