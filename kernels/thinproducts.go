@@ -1,6 +1,9 @@
 package kernels
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // ThinProducts are the products of a large matrix by thin ones, from either side or both, in the
 // time that it takes to read the large one:
@@ -8,11 +11,14 @@ import "fmt"
 //	Across = Scale·X·Right      Down = Leftᵀ·X
 //
 // A change of low rank has such products beside its layer's: with X its input, those by A and for
-// A's gradient; with X the gradient of its output, those by Bᵀ and for B's gradient.
+// A's gradient; with X the gradient of its output, those by Bᵀ and for B's gradient. Where Up is
+// given, silu(X)·Up is in the place of X: what goes through A of the last layer of a gated MLP. It
+// may be rounded to X's dtype.
 type ThinProducts struct {
 	X     Tensor  // (rows, columns)
 	Right Tensor  // (columns, ranks), of X's dtype; left out by the zero Tensor where Left is given
 	Left  Tensor  // (rows, ranks), of X's dtype; left out by the zero Tensor where Right is given
+	Up    Tensor  // of X's shape and dtype, or left out by the zero Tensor
 	Scale float64 // of Across
 }
 
@@ -91,6 +97,9 @@ func (p *ThinProducts) Validate() error {
 			return fmt.Errorf("%s is %v of shape %v, it needs to be %v with a row for each of x's %d %s", f.name, f.tensor.DType, f.tensor.Shape, p.X.DType, p.X.Shape[f.axis], f.sides)
 		}
 	}
+	if p.Up.IsSet() && (p.Up.DType != p.X.DType || !slices.Equal(p.Up.Shape, p.X.Shape)) {
+		return fmt.Errorf("up is %v of shape %v, it needs to be %v of x's shape %v", p.Up.DType, p.Up.Shape, p.X.DType, p.X.Shape)
+	}
 	if p.Right.IsSet() && p.Left.IsSet() && p.Right.Shape[1] != p.Left.Shape[1] {
 		return fmt.Errorf("left has %d columns, it needs right's %d", p.Left.Shape[1], p.Right.Shape[1])
 	}
@@ -109,6 +118,7 @@ func (p *ThinProducts) Check(out ThinOutputs) error {
 	across := operand{name: "across", tensor: out.Across, shape: []int{p.X.Shape[0], p.Ranks()}, dtypes: own, layout: writtenRows}
 	err := checkOperands(
 		operand{name: "x", tensor: p.X, shape: p.X.Shape, dtypes: own},
+		operand{name: "up", tensor: p.Up, shape: p.X.Shape, dtypes: own, isOptional: true},
 		operand{name: "right", tensor: p.Right, shape: p.Right.Shape, dtypes: own, isOptional: true},
 		operand{name: "left", tensor: p.Left, shape: p.Left.Shape, dtypes: own, isOptional: true})
 	switch {

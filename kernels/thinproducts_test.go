@@ -24,6 +24,8 @@ func TestThinProductsErrors(t *testing.T) {
 		{kernels.ThinProducts{X: x, Right: right, Left: left, Scale: 2}, kernels.ThinOutputs{Across: across, Down: whole}, ""},
 		{kernels.ThinProducts{X: x, Right: right, Scale: 2}, kernels.ThinOutputs{Across: across}, ""},
 		{kernels.ThinProducts{X: x, Left: left}, kernels.ThinOutputs{Down: []kernels.ThinPart{{Out: of(1, 3), Rank: 1, Column: 2}}}, ""},
+		{kernels.ThinProducts{X: x, Up: of(6, 5), Left: left}, kernels.ThinOutputs{Down: whole}, ""},
+		{kernels.ThinProducts{X: x, Up: of(5, 5), Left: left}, kernels.ThinOutputs{Down: whole}, "up is float32 of shape [5 5], it needs to be float32 of x's shape [6 5]"},
 		{kernels.ThinProducts{X: x}, kernels.ThinOutputs{}, "right and left are missing, it needs at least one of them"},
 		{kernels.ThinProducts{X: of(6), Left: left}, kernels.ThinOutputs{Down: whole}, "x has shape [6], it needs at least two axes"},
 		{kernels.ThinProducts{X: of(1, 6, 5), Left: left}, kernels.ThinOutputs{Down: whole}, "x has shape [1 6 5], it needs two axes"},

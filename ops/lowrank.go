@@ -163,6 +163,7 @@ type lowRankRun struct {
 	*run
 	first   int            // of what they save, among what the op does
 	x       kernels.Tensor // a matrix
+	up      kernels.Tensor // in backward, where set: silu(x)·up is what x was
 	list    []changed
 	weights tensors
 	places  []int
@@ -355,6 +356,9 @@ func (c *lowRankRun) project() error {
 func (c *lowRankRun) thin(x, right, left kernels.Tensor, out kernels.ThinOutputs) (done bool, err error) {
 	device, ok := c.Backend.(kernels.ThinKernels)
 	p := kernels.ThinProducts{X: x, Right: right, Left: left, Scale: 1}
+	if !right.IsSet() { // x is not the gradient of the outputs
+		p.Up = c.up
+	}
 	scale, isOne := c.oneScale()
 	if isOne {
 		p.Scale = scale
@@ -366,6 +370,14 @@ func (c *lowRankRun) thin(x, right, left kernels.Tensor, out kernels.ThinOutputs
 		return true, err
 	}
 	return true, c.scale(out.Across)
+}
+
+// takesGate reports whether the device has a kernel for the gradient of A of a layer whose x was
+// silu(gate)·up.
+func (c *lowRankRun) takesGate(gate, up kernels.Tensor) bool {
+	device, ok := c.Backend.(kernels.ThinKernels)
+	p := kernels.ThinProducts{X: gate, Up: up, Left: c.t, Scale: 1}
+	return ok && c.allA.IsSet() && device.TakesThinProducts(&p, 1)
 }
 
 // oneScale is the scale of all changes, if they have one.

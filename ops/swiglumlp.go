@@ -262,9 +262,17 @@ func (k swiGLUMLP) roundingOfHidden(r *run, h kernels.Tensor) (f factor, roundin
 func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 	dy, z := asMatrix(dOut[0]), r.saved(gatedZ)
 	gate, up := k.halves(z)
+	c, err := k.down.begin(r, gatedChange, gate, in[5:6], k.ofDown(in))
+	if err != nil {
+		return err
+	}
 	h, firstOfH := r.saved(gatedHidden), len(r.scratched)
-	var err error
-	if ofDown := k.ofDown(d); !h.IsSet() && (slices.ContainsFunc(ofDown, kernels.Tensor.IsSet) || d[5].IsSet() && !r.saved(gatedFactor).IsSet()) {
+	ofChange, ofWeight := slices.ContainsFunc(k.ofDown(d), kernels.Tensor.IsSet), d[5].IsSet() && !r.saved(gatedFactor).IsSet()
+	switch {
+	case h.IsSet() || !ofChange && !ofWeight:
+	case !ofWeight && c.takesGate(gate, up):
+		c.up = up
+	default:
 		if h, err = r.scratchLike(kernels.Contiguous(nil, gate.DType, gate.Shape...)); err == nil {
 			err = r.SwiGLU(gate, up, h)
 		}
@@ -278,11 +286,9 @@ func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
 	if err != nil {
 		return err
 	}
-	c, err := k.down.begin(r, gatedChange, gate, in[5:6], k.ofDown(in))
-	if err != nil {
-		return err
+	if !c.up.IsSet() {
+		c.x = h
 	}
-	c.x = h
 	plus, err := c.gradients(tensors{dy}, dy, k.ofDown(d), ofFirst)
 	if err != nil || !ofFirst {
 		return err

@@ -51,12 +51,14 @@ const (
 type thin struct {
 	eighths, tiles int // of the ranks, and times that a strip has 128 columns
 	strips, blocks int
+	gated          bool // it reads Up beside X
 }
 
 // Sizes of src/thinproducts.cu.
 const (
 	thinSide       = 128 // rows of a unit, and columns that come at a time
 	thinStages     = 4
+	gatedStages    = 6
 	threadsOfThin  = 288
 	threadsOfSums  = 256
 	thinTileBytes  = 2 * thinSide * thinSide
@@ -82,6 +84,9 @@ func (v thin) sums(p *kernels.ThinProducts) (across, down int) {
 
 // sharedBytes is Layout::bytes in the source.
 func (v thin) sharedBytes() int {
+	if v.gated {
+		return (gatedStages+thinLeftStages/2)*thinTileBytes + 2*8*(gatedStages+thinLeftStages)
+	}
 	byColumns := (v.eighths + 1) / 2 * 16 * (v.strip()*2 + 16)
 	byRanks := v.strip()*(v.eighths+(v.eighths+1)%2)*16 + 16
 	return (thinStages+thinLeftStages/2)*thinTileBytes + max(byColumns, byRanks) + 2*8*(thinStages+thinLeftStages)
@@ -95,14 +100,18 @@ func (d *Device) thinOf(p *kernels.ThinProducts) (best thin) {
 	eighths += eighths % 2 * (eighths / 4) // there are 1, 2, 3, 4, 6 and 8
 	least := 0
 	for _, tiles := range []int{4, 2} {
-		v := thin{eighths: eighths, tiles: tiles, strips: tilesOf(int32(columns), tiles*thinSide)}
+		v := thin{eighths: eighths, tiles: tiles, strips: tilesOf(int32(columns), tiles*thinSide), gated: p.Up.IsSet()}
 		if tiles == 4 && eighths > 3 {
 			continue // there are no registers for the sums
 		}
 		units := v.strips * tilesOf(int32(rows), thinSide)
 		v.blocks = min(units, d.Multiprocessors)
 		across, down := v.sums(p)
-		takes := tilesOf(int32(units), v.blocks)*tiles*thinTileBytes*v.blocks + 2*(across+down)
+		reads := tilesOf(int32(units), v.blocks) * tiles * thinTileBytes * v.blocks
+		if v.gated {
+			reads *= 2
+		}
+		takes := reads + 2*(across+down)
 		if best.blocks == 0 || takes < least {
 			best, least = v, takes
 		}
@@ -123,6 +132,9 @@ func (d *Device) TakesThinProducts(p *kernels.ThinProducts, parts int) bool {
 	}
 	rows, columns, ranks := p.X.Shape[0], p.X.Shape[1], p.Ranks()
 	ok := rows*columns >= least && ranks > 0 && ranks <= mostThinRanks && ranks%8 == 0 && movable(p.X, 1, 0)
+	if p.Up.IsSet() {
+		ok = ok && movable(p.Up, 1, 0) && !p.Right.IsSet()
+	}
 	if p.Right.IsSet() {
 		ok = ok && (movable(p.Right, 1, 0) || movable(p.Right, 0, 1))
 	}
@@ -184,22 +196,28 @@ func (c *thinCall) module() string { return "thinproducts" + entrySuffixes[c.X.D
 
 // multiply queues the kernel that reads X.
 func (c *thinCall) multiply() error {
-	x, left := matrix(c.X), matrix(c.X)
+	operands, entry := []view{matrix(c.X)}, c.module()
+	x := operands[0]
 	g := &thinArguments{across: c.across, down: c.down, rows: x.firsts, columns: x.seconds, ranks: int32(c.Ranks())}
 	if c.Right.IsSet() {
 		g.right, g.rightColumn, g.rightRank = read(c.Right), int64(c.Right.Strides[0]), int64(c.Right.Strides[1])
 	}
-	if c.Left.IsSet() {
-		left = matrix(c.Left)
+	if c.gated {
+		operands, entry = append(operands, matrix(c.Up)), entry+"_gated"
 	}
-	maps := make([]driver.EncodedMap, 2)
-	for i, operand := range []view{x, left} {
+	if c.Left.IsSet() {
+		operands = append(operands, matrix(c.Left))
+	} else {
+		operands = append(operands, x) // which is not looked at
+	}
+	maps := make([]driver.EncodedMap, len(operands))
+	for i, operand := range operands {
 		var err error
 		if maps[i], err = c.device.Encode(boxesOf(operand, true, thinSide)); err != nil {
 			return err
 		}
 	}
-	entry := fmt.Sprintf("%s_%d_%d", c.module(), c.eighths, c.tiles)
+	entry = fmt.Sprintf("%s_%d_%d", entry, c.eighths, c.tiles)
 	s := shapeOf(c.module(), entry, [3]int{c.blocks, 1, 1}, threadsOfThin, c.sharedBytes())
 	s.Early = &driver.Early{Writes: []driver.Span{c.sums}}
 	return c.device.launch(s, maps, unsafe.Pointer(g))

@@ -36,9 +36,10 @@ type thinTest struct {
 	*rowwiseTest
 	dtype                kernels.DType
 	gap                  int
-	x, left              field
+	x, up, left          field
 	rights               [2]kernels.Tensor
 	wantAcross, wantDown []float64
+	wantGated            []float64 // Down of silu(x)·up
 }
 
 func newThinTest(t *testing.T, rows, columns, ranks, gap int, dtype kernels.DType) *thinTest {
@@ -55,10 +56,15 @@ func newThinTest(t *testing.T, rows, columns, ranks, gap int, dtype kernels.DTyp
 	r.must(r.d.Copy(turned.Permute(1, 0), right.Tensor))
 	c.rights = [2]kernels.Tensor{right.Tensor, turned.Permute(1, 0)}
 	c.wantAcross, c.wantDown = reference.ThinProducts(&kernels.ThinProducts{X: c.x.host, Right: right.host, Left: c.left.host, Scale: 1.7})
+	c.up = r.normals(dtype, gap, rows, columns)
+	hidden := r.empty(dtype, 0, rows, columns)
+	r.must(r.d.SwiGLU(c.x.Tensor, c.up.Tensor, hidden.Tensor))
+	_, c.wantGated = reference.ThinProducts(&kernels.ThinProducts{X: kernels.Of(r.values(hidden), rows, columns), Left: c.left.host})
 	return c
 }
 
 func (c *thinTest) run() {
+	c.computeGated()
 	for _, right := range c.rights {
 		for _, wide := range []bool{false, true} {
 			c.compute(right, c.left.Tensor, wide)
@@ -68,6 +74,23 @@ func (c *thinTest) run() {
 			c.compute(kernels.Tensor{}, c.left.Tensor, wide)
 		}
 	}
+}
+
+// computeGated computes Down of silu(x)·up.
+func (c *thinTest) computeGated() {
+	columns, ranks := c.x.Shape[1], c.left.Shape[1]
+	whole, turned := c.empty(kernels.F32, 0, ranks, columns), c.empty(c.dtype, c.gap, columns, ranks)
+	p := kernels.ThinProducts{X: c.x.Tensor, Up: c.up.Tensor, Left: c.left.Tensor}
+	out := kernels.ThinOutputs{Down: []kernels.ThinPart{{Out: whole.Tensor}, {Out: turned.Permute(1, 0)}}}
+	if !c.d.TakesThinProducts(&p, len(out.Down)) {
+		c.Fatalf("%s: there is no kernel for a gated x", c.name)
+	}
+	c.must(c.d.ThinProducts(&p, out))
+	c.exact("gated down", c.values(whole), c.wantGated, kernels.F32)
+	c.checkGaps("gated down", turned)
+	down := c.values(whole)
+	c.must(c.d.ThinProducts(&p, out))
+	c.checkSame("gated down", whole, down)
 }
 
 // compute computes Across, if there is a right, and Down, if there is a left.
@@ -193,6 +216,7 @@ func TestThinProductsErrors(t *testing.T) {
 		{X: x.Tensor, Right: r.normals(kernels.BF16, 0, 256, 72).Tensor, Scale: 1},
 		{X: x.Tensor.Slice(1, 4, 252), Right: right.Tensor.Slice(0, 4, 252), Scale: 1},
 		{X: x.Tensor.Slice(0, 0, 8), Left: left.Tensor.Slice(0, 0, 8)},
+		{X: x.Tensor, Up: x.Tensor, Right: right.Tensor, Left: left.Tensor, Scale: 1},
 	} {
 		if r.d.TakesThinProducts(&p, 1) {
 			t.Errorf("x of %v and %v with %d ranks is taken", p.X.DType, p.X.Shape, p.Ranks())

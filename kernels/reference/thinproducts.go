@@ -1,10 +1,19 @@
 package reference
 
-import "github.com/stheno-ml/stheno/kernels"
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
 
 // ThinProducts returns Across and Down, row-major; one that the problem does not have is nil.
 func ThinProducts(p *kernels.ThinProducts) (across, down []float64) {
 	rows, columns, ranks, x := p.X.Shape[0], p.X.Shape[1], p.Ranks(), elements[float64](p.X)
+	if p.Up.IsSet() {
+		for i, up := range elements[float64](p.Up) {
+			x[i] *= up / (1 + math.Exp(-x[i]))
+		}
+	}
 	if p.Right.IsSet() {
 		across = make([]float64, rows*ranks)
 		right := elements[float64](p.Right)

@@ -4,7 +4,8 @@
 //   Across = scale·X·Right  (rows, ranks)       Down = Leftᵀ·X  (ranks, columns)
 //
 // X is (rows, columns), Right (columns, ranks) and Left (rows, ranks), of 16 bits, summed in
-// float32. A rank more is a rank of zeros, up to a multiple of 8. Compile for sm_90a with
+// float32. A rank more is a rank of zeros, up to a multiple of 8. Down alone may be of silu(X)·Up,
+// rounded to 16 bits, in the place of X. Compile for sm_90a with
 //   -DKERNEL=name -DELEMENT_BF16 or -DELEMENT_F16.
 //
 // KERNEL_e_t is for up to 8·e ranks. X is cut into strips of 128·t columns, and these into units of
@@ -14,11 +15,15 @@
 // strip is: each has the sums of 32 rows, and writes them at the end of each unit. Four others
 // multiply by Left: each has the sums of 32 of every 128 columns in registers, until the strip
 // ends. KERNEL_sums adds both kinds of sums up, of all strips and of all blocks, in order.
+//
+// In KERNEL_gated_e_t, whose ring has tiles of X and of Up in turns, all eight warps multiply by
+// Left, 16 of every 128 columns each.
 #include "dependent.cuh"
 #include "hopper.cuh"
 #include "matmul.cuh"
 #include "mma.cuh"
 #include "ring.cuh"
+#include "silu.cuh"
 
 // ThinArguments is the host's thinArguments in thinproducts.go.
 struct ThinArguments {
@@ -61,19 +66,19 @@ using Type = F16;
 
 constexpr int WARPS = 4;  // that multiply by Right, and as many that do by Left
 constexpr int THREADS = 32 * (2 * WARPS + 1);
-constexpr int ROWS = 128, COLUMNS = 128, STAGES = 4;
+constexpr int ROWS = 128, COLUMNS = 128;
 constexpr int BOX = ROWS * 128;  // bytes: 64 columns of a unit
 
 // Layout is where a block has what, in bytes from the beginning of its shared memory.
-template <int EIGHTHS, int TILES> struct Layout {
-  static constexpr int STRIP = TILES * COLUMNS;
+template <int EIGHTHS, int TILES, bool GATED> struct Layout {
+  static constexpr int STRIP = TILES * COLUMNS, STAGES = GATED ? 6 : 4;
   // A row of Right in shared memory is an odd number of 16 bytes, so that eight neighbouring ones
   // are in different banks. Products take 16 ranks at a time, so that the last rank blocks may be
   // read beyond.
   static constexpr int RANK = STRIP * 2 + 16, COLUMN = (EIGHTHS + (EIGHTHS + 1) % 2) * 16;
   static constexpr int BY_COLUMNS = (EIGHTHS + 1) / 2 * 16 * RANK, BY_RANKS = STRIP * COLUMN + 16;
   static constexpr int x = 0, left = x + STAGES * 2 * BOX, right = left + 2 * BOX;
-  static constexpr int full = right + (BY_COLUMNS > BY_RANKS ? BY_COLUMNS : BY_RANKS), empty = full + 8 * STAGES;
+  static constexpr int full = right + (GATED ? 0 : BY_COLUMNS > BY_RANKS ? BY_COLUMNS : BY_RANKS), empty = full + 8 * STAGES;
   static constexpr int leftFull = empty + 8 * STAGES, leftEmpty = leftFull + 16, bytes = leftEmpty + 16;
 };
 
@@ -94,9 +99,10 @@ template <class L> DEVICE int tilesOf(const ThinArguments& g, int strip) {
 // boxed is the address of 8 neighbouring elements of a box's row of 64.
 DEVICE uint32_t boxed(uint32_t box, int row, int eighth) { return box + row * 128 + ((eighth ^ row & 7) << 4); }
 
-template <class L> DEVICE void produce(const ThinArguments& g, const CUtensorMap* x, const CUtensorMap* left, uint32_t at) {
+// produce brings X, with tiles of Up behind those of X if there is one, and Left.
+template <class L> DEVICE void produce(const ThinArguments& g, const CUtensorMap* x, const CUtensorMap* up, const CUtensorMap* left, uint32_t at) {
   const Share share(g, L::STRIP);
-  Ring<STAGES> ring(1);
+  Ring<L::STAGES> ring(1);
   Ring<2> ofLeft(1);
   for (int unit = share.from; unit < share.to; unit++) {
     const int strip = unit / share.inStrip, row = unit % share.inStrip * ROWS, tiles = tilesOf<L>(g, strip);
@@ -107,13 +113,15 @@ template <class L> DEVICE void produce(const ThinArguments& g, const CUtensorMap
       loadBox(at + L::left + ofLeft.stage * BOX, left, barrier, 0, row, 0, 0);
       ofLeft.advance();
     }
-    for (int tile = 0; tile < tiles; tile++, ring.advance()) {
-      barrierWait(at + L::empty + 8 * ring.stage, ring.parity);
-      const uint32_t barrier = at + L::full + 8 * ring.stage, to = at + L::x + ring.stage * 2 * BOX;
+    for (int tile = 0; tile < tiles; tile++) {
       const int column = strip * L::STRIP + tile * COLUMNS;
-      barrierExpect(barrier, 2 * BOX);
-      loadBox(to, x, barrier, column, row, 0, 0);
-      loadBox(to + BOX, x, barrier, column + 64, row, 0, 0);
+      for (const CUtensorMap* from = x; from; from = from == x ? up : nullptr, ring.advance()) {
+        barrierWait(at + L::empty + 8 * ring.stage, ring.parity);
+        const uint32_t barrier = at + L::full + 8 * ring.stage, to = at + L::x + ring.stage * 2 * BOX;
+        barrierExpect(barrier, 2 * BOX);
+        loadBox(to, from, barrier, column, row, 0, 0);
+        loadBox(to + BOX, from, barrier, column + 64, row, 0, 0);
+      }
     }
   }
 }
@@ -134,10 +142,10 @@ template <int EIGHTHS, class L> DEVICE void loadRight(const ThinArguments& g, in
 
 // multiplyAcross is what the warps do that multiply by Right.
 template <int EIGHTHS, int TILES> DEVICE void multiplyAcross(const ThinArguments& g, uint32_t at) {
-  using L = Layout<EIGHTHS, TILES>;
+  using L = Layout<EIGHTHS, TILES, false>;
   const Share share(g, L::STRIP);
   const bool byRanks = g.rightRank == 1;
-  Ring<STAGES> ring(0);
+  Ring<L::STAGES> ring(0);
   int there = -1;
   for (int unit = share.from; unit < share.to; unit++) {
     const int strip = unit / share.inStrip, tiles = tilesOf<L>(g, strip);
@@ -187,14 +195,21 @@ template <int EIGHTHS, int TILES> DEVICE void multiplyAcross(const ThinArguments
   }
 }
 
+// gatedPair is silu(x)·up of two neighbouring numbers.
+DEVICE uint32_t gatedPair(uint32_t x, uint32_t up) {
+  const float2 gate = unpacked<Type::Part>(x), by = unpacked<Type::Part>(up);
+  return pack<Type>(swigluOf<false>(gate.x, by.x), swigluOf<false>(gate.y, by.y));
+}
+
 // multiplyDown is what the warps do that multiply by Left.
-template <int EIGHTHS, int TILES> DEVICE void multiplyDown(const ThinArguments& g, uint32_t at) {
-  using L = Layout<EIGHTHS, TILES>;
+template <int EIGHTHS, int TILES, bool GATED> DEVICE void multiplyDown(const ThinArguments& g, uint32_t at) {
+  using L = Layout<EIGHTHS, TILES, GATED>;
+  constexpr int SIXTEENTHS = GATED ? 1 : 2, EACH = 16 * SIXTEENTHS;  // columns of a warp
   const Share share(g, L::STRIP);
-  const int w = warp() - WARPS;
-  Ring<STAGES> ring(0);
+  const int w = GATED ? warp() : warp() - WARPS, half = w * EACH / 64, eighth = w * EACH % 64 / 8;
+  Ring<L::STAGES> ring(0);
   Ring<2> ofLeft(0);
-  float sums[TILES][2][EIGHTHS][4] = {};
+  float sums[TILES][SIXTEENTHS][EIGHTHS][4] = {};
   for (int unit = share.from; unit < share.to; unit++) {
     const int strip = unit / share.inStrip, tiles = tilesOf<L>(g, strip);
     barrierWait(at + L::leftFull + 8 * ofLeft.stage, ofLeft.parity);
@@ -203,61 +218,80 @@ template <int EIGHTHS, int TILES> DEVICE void multiplyDown(const ThinArguments& 
     for (int tile = 0; tile < TILES; tile++) {
       if (tile >= tiles) continue;
       barrierWait(at + L::full + 8 * ring.stage, ring.parity);
-      const uint32_t box = at + L::x + (ring.stage * 2 + w / 2) * BOX;
+      const uint32_t box = at + L::x + (ring.stage * 2 + half) * BOX;
+      Ring<L::STAGES> ofUp = ring;
+      if (GATED) {
+        ofUp.advance();
+        barrierWait(at + L::full + 8 * ofUp.stage, ofUp.parity);
+      }
+      const uint32_t boxOfUp = at + L::x + (ofUp.stage * 2 + half) * BOX;
 #pragma unroll
       for (int step = 0; step < ROWS / 16; step++) {
-        uint32_t x[2][4];
+        uint32_t x[SIXTEENTHS][4];
 #pragma unroll
-        for (int m = 0; m < 2; m++)
-          loadMatrix4Transposed(x[m], boxed(box, 16 * step + lane() % 8 + lane() / 16 * 8, w % 2 * 4 + 2 * m + lane() / 8 % 2));
+        for (int m = 0; m < SIXTEENTHS; m++) {
+          const int row = 16 * step + lane() % 8 + lane() / 16 * 8, of = eighth + 2 * m + lane() / 8 % 2;
+          loadMatrix4Transposed(x[m], boxed(box, row, of));
+          if (GATED) {
+            uint32_t up[4];
+            loadMatrix4Transposed(up, boxed(boxOfUp, row, of));
+#pragma unroll
+            for (int i = 0; i < 4; i++) x[m][i] = gatedPair(x[m][i], up[i]);
+          }
+        }
 #pragma unroll
         for (int n = 0; n < EIGHTHS; n += 2) {
           uint32_t b[4];
           loadMatrix4Transposed(b, boxed(left, 16 * step + lane() % 16, n + lane() / 16));
 #pragma unroll
-          for (int m = 0; m < 2; m++) {
+          for (int m = 0; m < SIXTEENTHS; m++) {
             multiplyAdd<Type>(sums[tile][m][n], x[m], b[0], b[1]);
             if (n + 1 < EIGHTHS) multiplyAdd<Type>(sums[tile][m][n + 1 < EIGHTHS ? n + 1 : n], x[m], b[2], b[3]);
           }
         }
       }
       __syncwarp();
-      if (lane() == 0) barrierArrive(at + L::empty + 8 * ring.stage);
+      if (lane() == 0) {
+        barrierArrive(at + L::empty + 8 * ring.stage);
+        if (GATED) barrierArrive(at + L::empty + 8 * ofUp.stage);
+      }
+      ring = ofUp;
       ring.advance();
     }
     if (lane() == 0) barrierArrive(at + L::leftEmpty + 8 * ofLeft.stage);
     ofLeft.advance();
     if (unit + 1 < share.to && (unit + 1) / share.inStrip == strip) continue;
     // The strip ends here, or the share does. No other block has this number of a block and a strip.
-    float* to = g.down + ((int64_t)(blockIdx.x + strip) * L::STRIP + 32 * w + lane() / 4) * (8 * EIGHTHS) + 2 * (lane() % 4);
+    float* to = g.down + ((int64_t)(blockIdx.x + strip) * L::STRIP + EACH * w + lane() / 4) * (8 * EIGHTHS) + 2 * (lane() % 4);
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
-      for (int m = 0; m < 2; m++)
+      for (int m = 0; m < SIXTEENTHS; m++)
 #pragma unroll
-        for (int half = 0; half < 2; half++)
+        for (int second = 0; second < 2; second++)
 #pragma unroll
           for (int n = 0; n < EIGHTHS; n++) {
             float* s = sums[tile][m][n];
-            *(float2*)(to + (tile * COLUMNS + 16 * m + 8 * half) * (8 * EIGHTHS) + 8 * n) = make_float2(s[2 * half], s[2 * half + 1]);
-            s[2 * half] = s[2 * half + 1] = 0;
+            *(float2*)(to + (tile * COLUMNS + 16 * m + 8 * second) * (8 * EIGHTHS) + 8 * n) = make_float2(s[2 * second], s[2 * second + 1]);
+            s[2 * second] = s[2 * second + 1] = 0;
           }
   }
 }
 
-template <int EIGHTHS, int TILES> DEVICE void multiplyThin(const CUtensorMap* x, const CUtensorMap* left, const ThinArguments& g) {
-  using L = Layout<EIGHTHS, TILES>;
+// multiplyThin is a kernel; up is null where it is not gated.
+template <int EIGHTHS, int TILES, bool GATED> DEVICE void multiplyThin(const CUtensorMap* x, const CUtensorMap* up, const CUtensorMap* left, const ThinArguments& g) {
+  using L = Layout<EIGHTHS, TILES, GATED>;
   extern __shared__ __align__(1024) char shared[];
   const uint32_t at = sharedAddress(shared);
   if (threadIdx.x == 0) {
-    const int readers = (g.across ? WARPS : 0) + (g.down ? WARPS : 0);
-    for (int stage = 0; stage < STAGES; stage++) {
+    const int across = g.across ? WARPS : 0, down = GATED ? 2 * WARPS : g.down ? WARPS : 0;
+    for (int stage = 0; stage < L::STAGES; stage++) {
       barrierInit(at + L::full + 8 * stage, 1);
-      barrierInit(at + L::empty + 8 * stage, readers);
+      barrierInit(at + L::empty + 8 * stage, across + down);
     }
     for (int stage = 0; stage < 2; stage++) {
       barrierInit(at + L::leftFull + 8 * stage, 1);
-      barrierInit(at + L::leftEmpty + 8 * stage, WARPS);
+      barrierInit(at + L::leftEmpty + 8 * stage, max(down, 1));
     }
     barrierInitDone();
   }
@@ -265,11 +299,13 @@ template <int EIGHTHS, int TILES> DEVICE void multiplyThin(const CUtensorMap* x,
   awaitBefore();
   beginDependents();
   if (warp() == 2 * WARPS) {
-    if (lane() == 0) produce<L>(g, x, left, at);
+    if (lane() == 0) produce<L>(g, x, up, left, at);
+  } else if (GATED) {
+    multiplyDown<EIGHTHS, TILES, true>(g, at);
   } else if (warp() < WARPS) {
     if (g.across) multiplyAcross<EIGHTHS, TILES>(g, at);
   } else if (g.down) {
-    multiplyDown<EIGHTHS, TILES>(g, at);
+    multiplyDown<EIGHTHS, TILES, false>(g, at);
   }
 }
 
@@ -333,7 +369,12 @@ DEVICE void sumThin(const ThinSums& g) {
 #define ENTRY_(name, eighths, tiles)                                                                                               \
   extern "C" __global__ void __launch_bounds__(THREADS, 1) name##_##eighths##_##tiles(                                              \
       const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap left, const __grid_constant__ ThinArguments g) {   \
-    multiplyThin<eighths, tiles>(&x, &left, g);                                                                                    \
+    multiplyThin<eighths, tiles, false>(&x, nullptr, &left, g);                                                                    \
+  }                                                                                                                                \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1) name##_gated_##eighths##_##tiles(                                        \
+      const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap up, const __grid_constant__ CUtensorMap left,      \
+      const __grid_constant__ ThinArguments g) {                                                                                   \
+    multiplyThin<eighths, tiles, true>(&x, &up, &left, g);                                                                         \
   }
 #define ENTRY(name, eighths, tiles) ENTRY_(name, eighths, tiles)
 #define SUMS_(name) \
