@@ -20,7 +20,8 @@ struct BackwardTile {
 // so tiles of one head that begin at once stand in line, and parts need enough heads that blocks
 // which become free find one whose line has moved on. In the causal case, unless a window keeps the
 // line short, the second half of a part, whose tiles are short, and the first half of the next are
-// drawn in turn: then blocks become free one by one. How large parts are best was measured.
+// drawn in turn, or at D=128 as many as there are blocks: then blocks become free one by one. How
+// many, and how large parts are best, was measured.
 template <class Shape> struct BackwardQueue {
   const AttentionArguments& a;
   int tiles, heads, parts, even;  // even: the parts, if the last two were not one
@@ -51,6 +52,7 @@ template <class Shape> struct BackwardQueue {
     }
     if (group > 1 && !a.deterministic && parts > 1 && together * tiles < 2 * blocks) parts--;
     mixed = lines ? heads / parts * tiles / 2 : 0;
+    if (Shape::D == 128) mixed = min(mixed, blocks);
   }
   DEVICE int draw() const { return atomicAdd(a.counters, 1) + gridDim.x; }
   DEVICE BackwardTile at(int index) const {
