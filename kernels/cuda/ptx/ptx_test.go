@@ -3,6 +3,7 @@ package ptx
 import (
 	"bytes"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,9 @@ func TestFamiliesUnpack(t *testing.T) {
 	}
 }
 
+// entries finds the kernels of a module's PTX.
+var entries = regexp.MustCompile(`\.visible \.entry (\w+)`)
+
 // Each cubin is one, of a module that there is, and packs to what it was unpacked from.
 func TestCubinsUnpack(t *testing.T) {
 	l, err := Open(os.DirFS("."))
@@ -63,8 +67,14 @@ func TestCubinsUnpack(t *testing.T) {
 			continue
 		}
 		for _, c := range cubins {
-			if _, ok := l.texts.places[c.Name]; !ok || !strings.HasPrefix(c.Text, "\x7fELF") || !strings.Contains(c.Text, "\x00.text."+c.Name+"\x00") {
-				t.Errorf("%s of %s is no cubin of a module", c.Name, name)
+			text, err := l.Text(c.Name)
+			if err != nil || !strings.HasPrefix(c.Text, "\x7fELF") {
+				t.Errorf("%s of %s is no cubin of a module: %v", c.Name, name, err)
+			}
+			for _, entry := range entries.FindAllStringSubmatch(text, -1) {
+				if !strings.Contains(c.Text, "\x00.text."+entry[1]+"\x00") {
+					t.Errorf("the cubin %s of %s has no kernel %s", c.Name, name, entry[1])
+				}
 			}
 		}
 		if cubins == nil {
