@@ -24,8 +24,8 @@ type AttentionOptions struct {
 	// Of a bias that hides keys, such as one of -1e9, a row that sees nothing else has the mean of
 	// their values, as of any equal scores. Its gradients are too large by up to the number of its
 	// keys: a float32 logsumexp near -1e9 does not tell how many they are. Let the loss leave such
-	// rows out, or hide keys by KVLengths, KVLens, Mask or a bias of −∞: the row and its
-	// gradients are then zero.
+	// rows out, or hide keys by KVLengths, KVLens, Mask or a bias of −∞: the row and its gradients
+	// are then zero.
 	Bias *gorgonia.Node
 	// Score changes the scores, after all of the above: it returns what a pair's score becomes, in
 	// the language of package score. One that does not read the score leaves q·k out. Nodes of

@@ -312,8 +312,8 @@ func left(t *testing.T, loop *train.Loop) map[string][]byte {
 	return all
 }
 
-// ending is when a run is stopped, and how: by its context, by a hook's error, or by a kill, which
-// leaves the folder as it is then.
+// ending is when a run is stopped, and how: by its context, by a hook's error, or by a kill. The
+// folder stays as a kill finds it.
 type ending struct {
 	of, after int // the kind of event, and how many of these come before
 	d         drawer

@@ -37,8 +37,8 @@
 // The kernels are CUDA C++ in src, compiled to PTX, which lies packed in ptx and is embedded. A
 // kernel is unpacked when it is first used; the driver then compiles it for its device and keeps
 // the result in its own cache. That takes seconds, so that Hopper's kernels are there as cubins
-// too, which drivers of CUDA 13 load. Nothing but the driver's libcuda is needed at run
-// time, and NCCL by [Device.JoinNetwork]; the README beside this file says how to build.
+// too, which drivers of CUDA 13 load. Nothing but the driver's libcuda is needed at run time, and
+// NCCL by [Device.JoinNetwork]; the README beside this file says how to build.
 //
 // Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see
 // [OnCompile] and [NoCompiler], and so are dropout and slopes of a part of a larger problem, such
