@@ -78,8 +78,7 @@ const (
 // joins reports whether weights are copied to lie side by side.
 func (k linears) joins(dtype kernels.DType, weights tensors) bool {
 	other := func(w kernels.Tensor) bool { return w.DType != dtype }
-	packed := func(w kernels.Tensor) bool { return w.DType.IsPacked() }
-	return dtype != dtype.Wide() && !slices.ContainsFunc(weights, packed) && (!k.apart || slices.ContainsFunc(weights, other))
+	return dtype != dtype.Wide() && !slices.ContainsFunc(weights, isPacked) && (!k.apart || slices.ContainsFunc(weights, other))
 }
 
 // layers are the weights and the biases among the inputs.
@@ -255,6 +254,9 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 		product := kernels.MatMul{A: dz.Tensor, RoundedA: dz.rows, B: ofWeights.Tensor, RoundedB: ofWeights.columns, Plus: plus}
 		return r.MatMul(&product, kernels.MatMulOutputs{C: dx})
 	}
+	if weights, err = r.roundBesidePacked(dx.DType, weights); err != nil {
+		return err
+	}
 	return k.sumGradients(r, dx, each, weights, plus)
 }
 
@@ -342,6 +344,10 @@ func (k linears) join(r *run, x kernels.Tensor, weights tensors) (each tensors, 
 	if r.widens(x, weights...) {
 		return k.widened(r, x, weights, save)
 	}
+	if slices.ContainsFunc(weights, isPacked) {
+		weights, err = r.roundBesidePacked(dtype, weights)
+		return weights, all, err
+	}
 	mixed := slices.ContainsFunc(weights, func(t kernels.Tensor) bool { return t.DType != dtype })
 	if !k.joins(dtype, weights) || !save && !mixed {
 		return weights, all, nil
@@ -362,6 +368,23 @@ func (k linears) join(r *run, x kernels.Tensor, weights tensors) (each tensors, 
 	}
 	each = cut(1, all, weights)
 	return each, all, copyEach(r, each, weights)
+}
+
+func isPacked(w kernels.Tensor) bool { return w.DType.IsPacked() }
+
+// roundBesidePacked gives weights some of which are packed, and stay so, the others in a type of
+// their input.
+func (r *run) roundBesidePacked(dtype kernels.DType, weights tensors) (list tensors, err error) {
+	if !slices.ContainsFunc(weights, isPacked) {
+		return weights, nil
+	}
+	for _, w := range weights {
+		if w, err = r.roundWeight(0, dtype, w, false); err != nil {
+			return nil, err
+		}
+		list = append(list, w)
+	}
+	return list, nil
 }
 
 // widened is join of packed weights that become floats.

@@ -194,12 +194,13 @@ func (k swiGLUMLP) hidden(r *run, in tensors) (kernels.Tensor, error) {
 	return r.scratch(in[0].DType, rows, columns)
 }
 
-// gated computes the first two layers and their gated product, where they have no biases in one
-// kernel. It gives the product as down's layer reads it.
+// gated computes the first two layers and their gated product: in one kernel where they have no
+// biases, and weights that are read as one type. It gives the product as down's layer reads it.
 func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) (factor, error) {
 	first, x := k.first(in), asMatrix(in[0])
 	hasChanges := len(k.changes.scales) > 0
-	if in[2].IsSet() || in[4].IsSet() || hasChanges && x.DType == x.DType.Wide() {
+	apart := in[1].DType != in[3].DType && !k.joins(x.DType, tensors{in[1], in[3]}) && !r.widens(in[0], in[1], in[3])
+	if in[2].IsSet() || in[4].IsSet() || apart || hasChanges && x.DType == x.DType.Wide() {
 		if err := k.linears.forward(r, first, tensors{gate, up}); err != nil {
 			return factor{}, err
 		}

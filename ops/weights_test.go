@@ -1,8 +1,10 @@
 package ops_test
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +37,9 @@ func keptLayers(in, hidden int) map[string]keptLayer {
 		}},
 		"SwiGLUMLP": {[][]int{{in, hidden}, {in, hidden}, {hidden, in}}, func(x *gorgonia.Node, w gorgonia.Nodes, bias *gorgonia.Node) (*gorgonia.Node, error) {
 			return ops.SwiGLUMLP(x, w[0], w[1], w[2], ops.SwiGLUMLPBiases{Gate: bias})
+		}},
+		"SwiGLUMLP whose gate has no bias": {[][]int{{in, hidden}, {in, hidden}, {hidden, hidden}}, func(x *gorgonia.Node, w gorgonia.Nodes, bias *gorgonia.Node) (*gorgonia.Node, error) {
+			return ops.SwiGLUMLP(x, w[0], w[1], w[2], ops.SwiGLUMLPBiases{Down: bias})
 		}},
 		"MatMul": {[][]int{{hidden, in}}, func(x *gorgonia.Node, w gorgonia.Nodes, bias *gorgonia.Node) (*gorgonia.Node, error) {
 			y, err := ops.MatMul(x, w[0], ops.MatMulOptions{TransposeB: true})
@@ -82,11 +87,13 @@ func transposedValue(v *tensor.Dense) *tensor.Dense {
 }
 
 // Weights that are kept in 16 bits or packed beside an x of float32 count as what they are: layers,
-// and the gradients of all else, are those of the same weights in float32.
+// and the gradients of all else, are those of the same weights in float32. So it is where those of
+// one layer have several types.
 func TestKeptWeights(t *testing.T) {
-	for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16, ops.Int8, ops.Int4, ops.NF4} {
+	for _, types := range [][]tensor.Dtype{{ops.BFloat16}, {ops.Float16}, {ops.Int8}, {ops.Int4}, {ops.NF4},
+		{ops.BFloat16, ops.Float16}, {tensor.Float32, ops.BFloat16}, {ops.Int8, ops.Int4}, {ops.NF4, tensor.Float32}, {ops.BFloat16, ops.Int8}} {
 		in, hidden := 40, 70
-		if ops.IsPacked(dtype) {
+		if slices.ContainsFunc(types, ops.IsPacked) {
 			in, hidden = 64, 192
 		}
 		for name, layer := range keptLayers(in, hidden) {
@@ -105,7 +112,7 @@ func TestKeptWeights(t *testing.T) {
 					var weights gorgonia.Nodes
 					for i, shape := range layer.weights {
 						w := random(string(rune('a'+i)), shape...)
-						value, wide := keptValue(t, name, w.Value().(*tensor.Dense), dtype)
+						value, wide := keptValue(t, name, w.Value().(*tensor.Dense), types[i%len(types)])
 						if kept == 0 {
 							value = wide
 						}
@@ -130,7 +137,7 @@ func TestKeptWeights(t *testing.T) {
 						off, size = max(off, math.Abs(float64(x-found[1][i][j]))), max(size, math.Abs(float64(x)))
 					}
 					if !(off <= 1e-5*size) {
-						t.Errorf("%s in %v, %d rows: result %d differs by %v of its largest element", name, dtype, rows, i, off/size)
+						t.Errorf("%s in %v, %d rows: result %d differs by %v of its largest element", name, types, rows, i, off/size)
 					}
 				}
 			}
@@ -142,10 +149,11 @@ func TestKeptWeights(t *testing.T) {
 // gradient of their sum.
 func TestPackedWeightsBeside16Bits(t *testing.T) {
 	const in, hidden = 64, 192
-	for name, layer := range keptLayers(in, hidden) {
+	for n, name := range slices.Repeat(slices.Sorted(maps.Keys(keptLayers(in, hidden))), 3) {
 		if name == "MatMul" {
 			continue
 		}
+		layer, types := keptLayers(in, hidden)[name], [][]tensor.Dtype{{ops.Int8}, {ops.Int8, ops.Int4}, {tensor.Float32, ops.NF4}}[n/len(keptLayers(in, hidden))]
 		var found [2][]float64
 		for kept := range found {
 			r, g := rand.New(rand.NewPCG(5, 6)), gorgonia.NewGraph()
@@ -159,7 +167,7 @@ func TestPackedWeightsBeside16Bits(t *testing.T) {
 			x, bias := random("x", 20, in), random("bias", hidden)
 			var weights gorgonia.Nodes
 			for i, shape := range layer.weights {
-				value, wide := keptValue(t, name, random(string(rune('a'+i)), shape...).Value().(*tensor.Dense), ops.Int8)
+				value, wide := keptValue(t, name, random(string(rune('a'+i)), shape...).Value().(*tensor.Dense), types[i%len(types)])
 				if kept == 0 {
 					value = wide
 				}
@@ -183,7 +191,7 @@ func TestPackedWeightsBeside16Bits(t *testing.T) {
 			off, size = max(off, math.Abs(x-found[1][j])), max(size, math.Abs(x))
 		}
 		if !(off <= 0x1p-6*size) { // the others are rounded to 8 bits
-			t.Errorf("%s: the gradient of x differs by %v of its largest element", name, off/size)
+			t.Errorf("%s in %v: the gradient of x differs by %v of its largest element", name, types, off/size)
 		}
 	}
 }
