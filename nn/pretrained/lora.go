@@ -400,17 +400,33 @@ func (a *architecture) matching(match func(module string) bool) ([]*link, error)
 		l := &a.links[i]
 		module, isWeight := strings.CutSuffix(l.theirs, ".weight")
 		switch {
-		case !isWeight || !match(module):
+		case !isWeight && !l.experts || !match(module):
 		case l.linear || l.embedding:
 			list = append(list, l)
 		case len(l.shape) > 1:
-			return nil, fmt.Errorf("%s makes logits or positions, LoRA changes linear layers and embeddings only", module)
+			return nil, fmt.Errorf("%s %s, LoRA changes linear layers and embeddings only", module, a.purpose(l, module))
 		}
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("there is no such linear layer in the model, it has %s", strings.Join(a.linearNames(), ", "))
 	}
 	return list, nil
+}
+
+// purpose says what a matrix is that is no linear layer and no embedding.
+func (a *architecture) purpose(l *link, module string) string {
+	ours := l.parts[0].ours
+	switch {
+	case l.experts:
+		return "is one of several matrices in one parameter, as those of experts are"
+	case ours == "head.weight" || slices.Contains(a.heads, module):
+		return "makes logits"
+	case strings.Contains(ours, "positions"):
+		return "makes positions"
+	case strings.HasSuffix(ours, "router.weight"):
+		return "chooses experts"
+	}
+	return fmt.Sprintf("is of shape %v and no linear layer", l.shape)
 }
 
 const (

@@ -339,6 +339,25 @@ func TestLoRAWholeNames(t *testing.T) {
 	}
 }
 
+// A target that is a matrix of something else is refused, and the error says of what.
+func TestLoRAOfOtherMatrices(t *testing.T) {
+	for _, c := range []struct{ model, target, want string }{
+		{"mixtral", "w1", "experts.0.w1 is one of several matrices in one parameter, as those of experts are"},
+		{"gpt_oss", "experts.gate_up_proj", "experts.gate_up_proj is one of several matrices in one parameter, as those of experts are"},
+		{"deepseek_v2", "kv_b_proj", "kv_b_proj is one of several matrices in one parameter, as those of experts are"},
+		{"mixtral", "gate", "gate chooses experts"},
+		{"arcee", "lm_head", "lm_head makes logits"},
+		{"gpt2", "wpe", "wpe makes positions"},
+		{"cohere-heads", "q_norm", "q_norm is of shape [4 10] and no linear layer"},
+	} {
+		m := load(t, "testdata/"+c.model, Options{})
+		err := m.AddLoRA(LoRA{Rank: 2, Targets: []string{c.target}})
+		if err == nil || !strings.Contains(err.Error(), c.want+", LoRA changes linear layers and embeddings only") {
+			t.Errorf("%s: %s: %v, want %q", c.model, c.target, err, c.want)
+		}
+	}
+}
+
 // What lies in one parameter with others, as the gates of experts do, cannot be trained whole
 // alone: adapters' files would lack what is trained of the others, and those that were loaded set
 // it to zero.
