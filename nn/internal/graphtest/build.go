@@ -122,22 +122,91 @@ func (b *builder) again(i int) error {
 // leaf makes an input.
 func (b *builder) leaf(n Node, value *tensor.Dense) node {
 	dtype := b.dtype
-	if n.Op == "ids" {
+	shape := n.Shapes[0]
+	switch {
+	case n.Op == "ids" && n.Type.Type == nil:
 		dtype = tensor.Int
+	case n.Op == "ids":
+		dtype = n.Type
+	case n.Op == "kept" && b.dtype == tensor.Float32:
+		dtype = n.Type
+		if ops.IsPacked(dtype) {
+			shape, _ = ops.PackedShape(dtype, shape[0], shape[1])
+		}
 	}
-	options := []gorgonia.NodeConsOpt{gorgonia.WithShape(n.Shapes[0]...), gorgonia.WithName(fmt.Sprint("input", n.ID))}
+	options := []gorgonia.NodeConsOpt{gorgonia.WithShape(shape...), gorgonia.WithName(fmt.Sprint("input", n.ID))}
 	if value != nil {
 		options = append(options, gorgonia.WithValue(value))
 	}
-	return gorgonia.NewTensor(b.g, dtype, len(n.Shapes[0]), options...)
+	return gorgonia.NewTensor(b.g, dtype, len(shape), options...)
 }
 
 // input is the value of an input in a run.
 func (b *builder) input(n *Node, run int) *tensor.Dense {
 	if n.Op == "ids" {
-		return tensor.New(tensor.WithShape(n.Shapes[0]...), tensor.WithBacking(b.graph.integers(n, run)), tensor.WithEngine(ops.Engine()))
+		return tensor.New(tensor.WithShape(n.Shapes[0]...), tensor.WithBacking(backing(b.graph.integers(n, run), n.Type)), tensor.WithEngine(ops.Engine()))
+	}
+	if n.Op == "kept" && b.dtype == tensor.Float32 {
+		return keptValue(n, b.graph.unrounded(n, run))
 	}
 	return b.array(b.graph.floats(n, run), n.Shapes[0])
+}
+
+// backing has integers in a type.
+func backing(list []int, of tensor.Dtype) any {
+	switch of {
+	case tensor.Bool:
+		return convert(list, func(x int) bool { return x != 0 })
+	case tensor.Int32:
+		return convert(list, func(x int) int32 { return int32(x) })
+	case tensor.Int64:
+		return convert(list, func(x int) int64 { return int64(x) })
+	case tensor.Float32:
+		return convert(list, func(x int) float32 { return float32(x) })
+	case tensor.Float64:
+		return convert(list, func(x int) float64 { return float64(x) })
+	}
+	return list
+}
+
+func convert[A, B any](list []A, f func(x A) B) []B {
+	to := make([]B, len(list))
+	for i, x := range list {
+		to[i] = f(x)
+	}
+	return to
+}
+
+// keptValue is a matrix as it is kept.
+func keptValue(n *Node, x []float64) *tensor.Dense {
+	wide := tensor.New(tensor.WithShape(n.Shapes[0]...), tensor.WithBacking(convert(x, func(x float64) float32 { return float32(x) })), tensor.WithEngine(ops.Engine()))
+	to, err := (*tensor.Dense)(nil), error(nil)
+	if ops.IsPacked(n.Type) {
+		to, err = ops.Packed(wide, n.Type)
+	} else {
+		to, err = ops.Converted(wide, n.Type)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return to
+}
+
+// asKept is what a kept matrix counts as.
+func asKept(n *Node, x []float64) []float64 {
+	v := keptValue(n, x)
+	if ops.IsPacked(n.Type) {
+		wide, err := ops.Unpacked(v)
+		if err != nil {
+			panic(err)
+		}
+		return convert(wide.Float32s(), func(x float32) float64 { return float64(x) })
+	}
+	list, err := numbers(v)
+	if err != nil {
+		panic(err)
+	}
+	return list
 }
 
 // array is an array of floats, or a view of one.

@@ -5,8 +5,13 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
+
+// indexTypes are the types of indices.
+var indexTypes = []tensor.Dtype{tensor.Int, tensor.Int32, tensor.Int64}
 
 // Draw draws a graph. The same seed gives the same one.
 func Draw(seed uint64) *Graph {
@@ -58,7 +63,7 @@ func (d *drawer) drawShape() []int {
 func (d *drawer) kind() *kind {
 	total := 0
 	allowed := func(k *kind) bool {
-		return (!d.Empty || k.empty) && (!k.gorgonia || d.own) && !(d.own && aliasing[k.name]) && (k.name != "Cast" || d.casts)
+		return k.weight > 0 && (!d.Empty || k.empty) && (!k.gorgonia || d.own) && !(d.own && aliasing[k.name]) && (k.name != "Cast" || d.casts)
 	}
 	for _, k := range kinds {
 		if allowed(k) {
@@ -107,9 +112,13 @@ func (d *drawer) evaluate() bool {
 	e := newEvaluation(d.Graph, 0)
 	e.values = d.values
 	e.run()
-	for _, list := range e.values[len(d.values):] {
-		for _, a := range list {
+	for node, list := range e.values[len(d.values):] {
+		for out, a := range list {
+			hides := d.hides(Ref{node + len(d.values), out})
 			for _, x := range a.x {
+				if hides && math.IsInf(x.x, -1) {
+					continue
+				}
 				for i, y := range []float64{x.x, x.a, x.b, x.c} {
 					if most := []float64{30, 300, 300, 1e5}[i]; !(math.Abs(y) <= most) {
 						return false
@@ -128,15 +137,14 @@ func (d *drawer) builds() bool {
 	b := newBuilder(d.Graph, way{})
 	in := gorgonia.Nodes{}
 	for _, arg := range d.Nodes[last].Args {
-		in = append(in, b.leaf(Node{ID: len(in), Op: map[bool]string{true: "ids", false: "input"}[d.isIDs(arg)], Shapes: [][]int{d.shape(arg)}}, nil))
+		leaf := Node{ID: len(in), Op: "input", Shapes: [][]int{d.shape(arg)}}
+		if d.isIDs(arg) {
+			leaf.Op, leaf.Type = "ids", d.Nodes[arg.Node].Type
+		}
+		in = append(in, b.leaf(leaf, nil))
 	}
 	_, err := kindOf[d.Nodes[last].Op].build(b, &d.Nodes[last], in)
 	return err == nil
-}
-
-func (d *drawer) isIDs(r Ref) bool {
-	n := d.Nodes[r.Node]
-	return n.Op == "ids" || n.Op == "TopK" && r.Out == 1
 }
 
 // floats lists the values of floats, of the type that is being drawn.
@@ -146,7 +154,7 @@ func (d *drawer) floats(fits func(shape []int) bool) (list []Ref) {
 			continue
 		}
 		for out, shape := range n.Shapes {
-			if r := (Ref{i, out}); !d.isIDs(r) && fits(shape) {
+			if r := (Ref{i, out}); d.isPlain(r) && fits(shape) {
 				list = append(list, r)
 			}
 		}
@@ -185,7 +193,23 @@ func (d *drawer) likeShape(shape []int) Ref {
 			return r
 		}
 	}
-	return d.input(shape...)
+	return d.floatsOf(shape...)
+}
+
+// floatsOf adds an input of a shape, of the type that is being drawn.
+func (d *drawer) floatsOf(shape ...int) Ref {
+	r := d.input(shape...)
+	if d.half {
+		r.Node = d.node(Node{Op: "Cast", Half: true, Args: []Ref{r}, Shapes: [][]int{d.shape(r)}})
+	}
+	return r
+}
+
+// node adds a node that goes with another.
+func (d *drawer) node(n Node) int {
+	n.ID = len(d.Nodes)
+	d.Nodes, d.leaves = append(d.Nodes, n), d.leaves+1
+	return n.ID
 }
 
 // weight draws an input of a shape, which may be one that there is.
@@ -210,19 +234,57 @@ func (d *drawer) input(shape ...int) Ref {
 	return Ref{Node: len(d.Nodes) - 1}
 }
 
-// ids draws integers below a bound: of a shape that fits, or new ones of a shape.
-func (d *drawer) ids(bound int, fits func(shape []int) bool, shape ...int) Ref {
+// kept adds a matrix of weights that are kept in less memory than they are computed with: in 16
+// bits, (rows, columns), or packed, which counts as one of floats. The columns need to be some of
+// packedColumns then. It is a constant to gradients.
+func (d *drawer) kept(of tensor.Dtype, rows, columns int) Ref {
+	n := Node{ID: len(d.Nodes), Op: "kept", Shapes: [][]int{{rows, columns}}, Type: of}
+	for range rows * columns {
+		n.Data = append(n.Data, d.NormFloat64()*0.8)
+	}
+	d.Nodes, d.leaves = append(d.Nodes, n), d.leaves+1
+	return Ref{Node: len(d.Nodes) - 1}
+}
+
+// keptType draws how a matrix is kept whose rows in memory have so many columns, if it may be.
+func (d *drawer) keptType(columns int) (of tensor.Dtype, ok bool) {
+	list := []tensor.Dtype{ops.Int8, ops.Int4, ops.NF4, ops.BFloat16, ops.Float16}
+	if of = list[d.IntN(len(list))]; ops.IsPacked(of) {
+		_, err := ops.PackedShape(of, 1, columns)
+		return of, err == nil
+	}
+	return of, !d.half // beside 16 bits they are nothing else
+}
+
+// wide draws how many features rows have, to be multiplied by a packed matrix.
+func (d *drawer) wide() int { return 32 * (1 + d.IntN(2)) }
+
+// mask draws which keys of some rows are hidden, of any type.
+func (d *drawer) mask(rows, keys int) Ref {
+	types := []tensor.Dtype{tensor.Bool, tensor.Int, tensor.Int32, tensor.Int64, tensor.Float32, tensor.Float64}
+	n := Node{ID: len(d.Nodes), Op: "ids", Shapes: [][]int{{rows, keys}}, Bound: 2, Type: types[d.IntN(len(types))]}
+	for range rows * keys {
+		n.IDs = append(n.IDs, d.IntN(2))
+	}
+	d.Nodes, d.leaves = append(d.Nodes, n), d.leaves+1
+	return Ref{Node: len(d.Nodes) - 1}
+}
+
+// ids draws integers from least on and below a bound: of a shape that fits, or new ones of a shape.
+func (d *drawer) ids(least, bound int, fits func(shape []int) bool, shape ...int) Ref {
 	if fits == nil {
 		fits = func(other []int) bool { return slices.Equal(shape, other) }
 	}
 	for i, n := range d.Nodes {
-		if r := (Ref{i, len(n.Shapes) - 1}); d.isIDs(r) && n.Bound <= bound && fits(d.shape(r)) && d.IntN(2) == 0 {
+		r := Ref{i, len(n.Shapes) - 1}
+		isIndex := n.Op != "ids" || slices.Contains(indexTypes, n.Type)
+		if d.isIDs(r) && isIndex && n.Least >= least && n.Bound <= bound && fits(d.shape(r)) && d.IntN(2) == 0 {
 			return r
 		}
 	}
-	n := Node{ID: len(d.Nodes), Op: "ids", Shapes: [][]int{slices.Clone(shape)}, Bound: bound}
+	n := Node{ID: len(d.Nodes), Op: "ids", Shapes: [][]int{slices.Clone(shape)}, Least: least, Bound: bound, Type: indexTypes[d.IntN(len(indexTypes))]}
 	for range size(shape) {
-		n.IDs = append(n.IDs, d.IntN(bound))
+		n.IDs = append(n.IDs, least+d.IntN(bound-least))
 	}
 	d.Nodes, d.leaves = append(d.Nodes, n), d.leaves+1
 	return Ref{Node: len(d.Nodes) - 1}
@@ -240,10 +302,10 @@ func (d *drawer) end() {
 	for i, n := range d.Nodes {
 		for out := range n.Shapes {
 			r := Ref{i, out}
-			if d.isIDs(r) || n.isInput() && d.IntN(8) > 0 || kindOf[n.Op].gorgonia {
+			if n.isInput() && (!d.isPlain(r) || d.IntN(8) > 0) || kindOf[n.Op].gorgonia {
 				continue
 			}
-			if !d.isConstant(r) && (!used[r] && d.IntN(4) > 0 || d.IntN(10) == 0) {
+			if !d.isConstant(r) && d.isPlain(r) && (!used[r] && d.IntN(4) > 0 || d.IntN(10) == 0) {
 				d.Losses = append(d.Losses, r)
 			}
 			if d.IntN(4) == 0 && !spoilt[r] {

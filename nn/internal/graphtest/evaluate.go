@@ -105,6 +105,15 @@ func (g *Graph) direction(n *Node, of uint64) []float64 {
 
 // floats is the value of an input in a run.
 func (g *Graph) floats(n *Node, run int) []float64 {
+	if n.Op == "kept" {
+		return asKept(n, g.unrounded(n, run))
+	}
+	return g.unrounded(n, run)
+}
+
+// unrounded is the value of an input in a run, of weights that are kept in less memory before they
+// are.
+func (g *Graph) unrounded(n *Node, run int) []float64 {
 	r := g.random(n, 16+uint64(run))
 	list := make([]float64, len(n.Data))
 	for i, x := range n.Data {
@@ -119,7 +128,7 @@ func (g *Graph) floats(n *Node, run int) []float64 {
 func (g *Graph) integers(n *Node, run int) []int {
 	list := make([]int, len(n.IDs))
 	for i, id := range n.IDs {
-		list[i] = (id + run*(i+1)) % n.Bound
+		list[i] = n.Least + (id-n.Least+run*(i+1))%(n.Bound-n.Least)
 	}
 	return list
 }

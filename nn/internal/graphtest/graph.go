@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"gorgonia.org/tensor"
 )
 
 // Graph is a graph that was drawn. Nodes stand behind what they read.
@@ -32,10 +34,12 @@ type Node struct {
 	Half   bool    // its outputs have 16 bits
 	P      any     // what else the op is told
 
-	Data    []float64 // of an input of floats
-	IDs     []int     // of an input of integers, or a choice
-	Bound   int       // of these integers
-	Trained bool      // an input whose gradient is asked for
+	Data    []float64    // of an input of floats
+	IDs     []int        // of an input of integers, or a choice
+	Least   int          // of these integers
+	Bound   int          // is above all of them
+	Type    tensor.Dtype // of an input of integers, or of one that is kept in less memory
+	Trained bool         // an input whose gradient is asked for
 }
 
 // Ref is an output of a node.
@@ -46,7 +50,26 @@ type Region struct{ Out, From int }
 
 func (g *Graph) shape(r Ref) []int { return g.Nodes[r.Node].Shapes[r.Out] }
 
-func (n *Node) isInput() bool { return n.Op == "input" || n.Op == "ids" }
+// isInput reports whether a node is an input: of floats, of integers, or of weights that are kept
+// in less memory than they are computed with.
+func (n *Node) isInput() bool { return n.Op == "input" || n.Op == "ids" || n.Op == "kept" }
+
+// isIDs reports whether an output has integers.
+func (g *Graph) isIDs(r Ref) bool {
+	n := g.Nodes[r.Node]
+	return n.Op == "ids" || n.Op == "TopK" && r.Out == 1 || n.Op == "TokenPositions"
+}
+
+// hides reports whether elements of an output may be −∞.
+func (g *Graph) hides(r Ref) bool {
+	p, isLooking := g.Nodes[r.Node].P.(looking)
+	return g.Nodes[r.Node].Op == "KeyMask" || g.Nodes[r.Node].Op == "AttentionScores" && isLooking && !p.Exp
+}
+
+// isPlain reports whether an output has numbers that any op may read.
+func (g *Graph) isPlain(r Ref) bool {
+	return !g.isIDs(r) && !g.hides(r) && g.Nodes[r.Node].Op != "kept"
+}
 
 // depends marks the nodes that the gradients of trained inputs pass.
 func (g *Graph) depends() []bool {
@@ -146,6 +169,9 @@ func (g *Graph) String() string {
 		}
 		if n.IDs != nil {
 			fmt.Fprint(&b, " ", n.IDs)
+		}
+		if n.Type.Type != nil {
+			fmt.Fprint(&b, " ", n.Type)
 		}
 		b.WriteString("\n")
 	}

@@ -13,7 +13,7 @@ import (
 // kind is an op that graphs are drawn of: how it is drawn, made and defined.
 type kind struct {
 	name            string
-	weight          int   // how often it is drawn; 0 counts as 4
+	weight          int   // how often it is drawn; 0 counts as 4, and a negative one is none
 	half            bool  // it takes 16 bits
 	empty           bool  // it takes axes without elements
 	gorgonia        bool  // it is Gorgonia's own, which may work in place
@@ -28,7 +28,7 @@ type kind struct {
 // kinds are all ops, kindOf by name.
 var (
 	kinds  []*kind
-	kindOf = map[string]*kind{"input": {}, "ids": {}}
+	kindOf = map[string]*kind{"input": {}, "ids": {}, "kept": {}}
 )
 
 func register(list ...kind) {

@@ -15,6 +15,7 @@ type layer struct {
 	Biases     []bool
 	Ranks      []int // of changes, 0 for none
 	Ins        []bool
+	Packed     []bool // weights that are packed, (out, in)
 	Activation kernels.Activation
 }
 
@@ -27,7 +28,8 @@ func (d *drawer) layer(x Ref, changes bool, outs ...int) (layer, []Ref) {
 	in := shape[len(shape)-1]
 	var refs []Ref
 	for _, out := range outs {
-		refs = append(refs, d.weight(in, out))
+		w, packed := d.layerWeight(in, out)
+		refs = append(refs, w)
 		bias, rank, own := d.IntN(2) == 0, 0, false
 		if bias {
 			refs = append(refs, d.weight(out))
@@ -39,20 +41,50 @@ func (d *drawer) layer(x Ref, changes bool, outs ...int) (layer, []Ref) {
 				refs = append(refs, d.like(x))
 			}
 		}
-		p.Biases, p.Ranks, p.Ins = append(p.Biases, bias), append(p.Ranks, rank), append(p.Ins, own)
+		p.Biases, p.Ranks, p.Ins, p.Packed = append(p.Biases, bias), append(p.Ranks, rank), append(p.Ins, own), append(p.Packed, packed)
 	}
 	return p, refs
 }
 
+// layerWeight draws the weight of a layer, which may be kept in less memory than it is computed
+// with. If it is packed, it is (out, in).
+func (d *drawer) layerWeight(in, out int) (w Ref, packed bool) {
+	if d.IntN(4) > 0 || d.Empty {
+		return d.weight(in, out), false
+	}
+	switch of, ok := d.keptType(in); {
+	case !ok:
+		return d.weight(in, out), false
+	case ops.IsPacked(of):
+		return d.kept(of, out, in), true
+	default:
+		return d.kept(of, in, out), false
+	}
+}
+
+// asLayer is the weight of a layer of one that is packed, or of one of float64 that stands for it.
+func asLayer(w node) (node, error) {
+	if ops.IsPacked(w.Dtype()) {
+		return w, nil
+	}
+	return ops.Permute(w, 1, 0)
+}
+
 // inputs sorts what a node reads by layer.
-func (p layer) inputs(rest gorgonia.Nodes) (weights, biases gorgonia.Nodes, changes []ops.Change) {
+func (p layer) inputs(rest gorgonia.Nodes) (weights, biases gorgonia.Nodes, changes []ops.Change, err error) {
 	take := func() node {
 		n := rest[0]
 		rest = rest[1:]
 		return n
 	}
 	for i := range p.Outs {
-		weights, biases, changes = append(weights, take()), append(biases, nil), append(changes, ops.Change{})
+		w := take()
+		if p.Packed[i] {
+			if w, err = asLayer(w); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		weights, biases, changes = append(weights, w), append(biases, nil), append(changes, ops.Change{})
 		if p.Biases[i] {
 			biases[i] = take()
 		}
@@ -66,7 +98,7 @@ func (p layer) inputs(rest gorgonia.Nodes) (weights, biases gorgonia.Nodes, chan
 	if !slices.ContainsFunc(p.Ranks, func(rank int) bool { return rank > 0 }) {
 		changes = nil
 	}
-	return weights, biases, changes
+	return weights, biases, changes, nil
 }
 
 // each computes layers of x, the inputs of which follow each other in rest.
@@ -78,7 +110,11 @@ func (p layer) each(x array, rest []array) (list []array, left []array) {
 	}
 	rows := func(x array) array { return x.reshaped(size(x.shape)/x.last(), x.last()) }
 	for i, out := range p.Outs {
-		y := matmul(rows(x), take())
+		w := take()
+		if p.Packed[i] {
+			w = w.transposed()
+		}
+		y := matmul(rows(x), w)
 		if p.Biases[i] {
 			y = y.with(take(), jet.add)
 		}
@@ -103,39 +139,55 @@ func (e *evaluation) activated(p layer, in []array) {
 }
 
 func (d *drawer) features() (Ref, bool) {
+	if d.IntN(8) == 0 && !d.Empty {
+		shape := []int{1 + d.IntN(2), 1 + d.IntN(3), d.wide()}
+		return d.floatsOf(shape[d.IntN(2):]...), true
+	}
 	return d.pick(func(shape []int) bool { return len(shape) > 0 && shape[len(shape)-1] > 0 })
 }
 
-func init() {
-	linear := kind{name: "Linear", weight: 14, half: true, empty: true,
-		draw: func(d *drawer) *Node {
-			x, ok := d.features()
-			if !ok {
-				return nil
-			}
-			out := 1 + d.IntN(6)
-			p, rest := d.layer(x, d.IntN(3) == 0, out)
-			if d.IntN(2) == 0 {
-				p.Activation = kernels.Activation(d.IntN(len(activations)))
-			}
-			return &Node{Args: append([]Ref{x}, rest...), Shapes: [][]int{withLast(d.shape(x), out)}, P: p}
-		},
-		build: func(_ *builder, n *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
-			p := n.P.(layer)
-			weights, biases, changes := p.inputs(in[1:])
-			o := ops.LinearOptions{Activation: p.Activation}
-			if changes != nil {
-				o.Change = changes[0]
-			}
-			return one(ops.Linear(in[0], weights[0], biases[0], o))
-		},
-		eval: func(e *evaluation, n *Node, in []array) []array {
-			p := n.P.(layer)
-			e.activated(p, in)
-			list, _ := p.each(in[0], in[1:])
-			return list
-		},
+// hidden draws how many features are between two layers.
+func (d *drawer) hidden() int {
+	if d.IntN(8) == 0 {
+		return d.wide()
 	}
+	return 1 + d.IntN(5)
+}
+
+var linear = kind{name: "Linear", weight: 14, half: true, empty: true,
+	draw: func(d *drawer) *Node {
+		x, ok := d.features()
+		if !ok {
+			return nil
+		}
+		out := 1 + d.IntN(6)
+		p, rest := d.layer(x, d.IntN(3) == 0, out)
+		if d.IntN(2) == 0 {
+			p.Activation = kernels.Activation(d.IntN(len(activations)))
+		}
+		return &Node{Args: append([]Ref{x}, rest...), Shapes: [][]int{withLast(d.shape(x), out)}, P: p}
+	},
+	build: func(_ *builder, n *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
+		p := n.P.(layer)
+		weights, biases, changes, err := p.inputs(in[1:])
+		if err != nil {
+			return nil, err
+		}
+		o := ops.LinearOptions{Activation: p.Activation}
+		if changes != nil {
+			o.Change = changes[0]
+		}
+		return one(ops.Linear(in[0], weights[0], biases[0], o))
+	},
+	eval: func(e *evaluation, n *Node, in []array) []array {
+		p := n.P.(layer)
+		e.activated(p, in)
+		list, _ := p.each(in[0], in[1:])
+		return list
+	},
+}
+
+func init() {
 	several := func(name string, sideBySide bool) kind {
 		return kind{name: name, weight: 6, half: true,
 			draw: func(d *drawer) *Node {
@@ -157,7 +209,10 @@ func init() {
 				return &Node{Args: append([]Ref{x}, rest...), Shapes: shapes, P: p}
 			},
 			build: func(_ *builder, n *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
-				weights, biases, changes := n.P.(layer).inputs(in[1:])
+				weights, biases, changes, err := n.P.(layer).inputs(in[1:])
+				if err != nil {
+					return nil, err
+				}
 				if sideBySide {
 					return one(ops.LinearsSideBySide(in[0], weights, biases, changes...))
 				}
@@ -185,9 +240,26 @@ func init() {
 	}
 }
 
+// keptFactor draws a second factor, of so many rows, that is kept in less memory than it is
+// computed with, or none.
+func (d *drawer) keptFactor(rows int, transposed bool) (Ref, bool) {
+	shape := []int{rows, d.wide()}
+	if transposed {
+		shape = []int{1 + d.IntN(4), rows}
+	}
+	of, ok := d.keptType(shape[1])
+	if !ok || d.Empty || d.IntN(4) > 0 {
+		return Ref{}, false
+	}
+	return d.kept(of, shape[0], shape[1]), true
+}
+
 var matMul = kind{name: "MatMul", weight: 10, half: true, empty: true,
 	draw: func(d *drawer) *Node {
 		a, ok := d.pick(func(shape []int) bool { return len(shape) > 1 })
+		if d.IntN(8) == 0 && !d.Empty {
+			a, ok = d.floatsOf(1+d.IntN(3), d.wide()), true
+		}
 		if !ok {
 			return nil
 		}
@@ -206,6 +278,9 @@ var matMul = kind{name: "MatMul", weight: 10, half: true, empty: true,
 			return len(shape) > 1 && turn(shape, o.TransposeB)[len(shape)-2] == left[n-1] && broadcast(left[:n-2], shape[:len(shape)-2]) != nil
 		}
 		b, ok := d.pick(fits)
+		if kept, is := d.keptFactor(left[n-1], o.TransposeB); is && !o.TransposeA {
+			b, ok = kept, true
+		}
 		if !ok {
 			columns := 1 + d.IntN(4)
 			shape := []int{left[n-1], columns}
@@ -214,7 +289,7 @@ var matMul = kind{name: "MatMul", weight: 10, half: true, empty: true,
 			}
 			b = d.input(turn(shape, o.TransposeB)...)
 		}
-		if d.Nodes[b.Node].Half != d.half {
+		if d.Nodes[b.Node].Half != d.half && d.Nodes[b.Node].Op != "kept" {
 			return nil
 		}
 		right := turn(d.shape(b), o.TransposeB)
@@ -242,28 +317,46 @@ var mlp = kind{name: "MLP", half: true,
 		if !ok {
 			return nil
 		}
-		shape, hidden, out := d.shape(x), 1+d.IntN(5), 1+d.IntN(4)
-		act := kernels.Activation(d.IntN(len(activations)))
-		in, inBias := d.weight(shape[len(shape)-1], hidden), d.weight(hidden)
-		back, outBias := d.weight(hidden, out), d.weight(out)
-		return &Node{Args: []Ref{x, in, inBias, back, outBias}, Shapes: [][]int{withLast(shape, out)}, P: act}
+		shape, hidden, out := d.shape(x), d.hidden(), 1+d.IntN(4)
+		var p gated
+		list := []Ref{x}
+		for k, to := range []*layer{&p.Up, &p.Down} {
+			sizes := [][]int{{shape[len(shape)-1], hidden}, {hidden, out}}[k]
+			w, packed := d.layerWeight(sizes[0], sizes[1])
+			*to = layer{Outs: sizes[1:], Biases: []bool{d.IntN(3) > 0}, Ranks: []int{0}, Ins: []bool{false}, Packed: []bool{packed}}
+			if list = append(list, w); to.Biases[0] {
+				list = append(list, d.weight(sizes[1]))
+			}
+		}
+		p.Up.Activation = kernels.Activation(d.IntN(len(activations)))
+		return &Node{Args: list, Shapes: [][]int{withLast(shape, out)}, P: p}
 	},
 	build: func(_ *builder, n *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
-		return one(ops.MLP(in[0], in[1], in[2], in[3], in[4], ops.MLPOptions{Activation: n.P.(kernels.Activation)}))
+		p := n.P.(gated)
+		w, b, _, err := p.all().inputs(in[1:])
+		if err != nil {
+			return nil, err
+		}
+		return one(ops.MLP(in[0], w[0], b[0], w[1], b[1], ops.MLPOptions{Activation: p.Up.Activation}))
 	},
 	eval: func(e *evaluation, n *Node, in []array) []array {
-		act := n.P.(kernels.Activation)
-		first := layer{Outs: []int{in[1].last()}, Biases: []bool{true}, Ranks: []int{0}, Activation: act}
-		e.activated(first, in[:3])
-		h, _ := first.each(in[0], in[1:3])
-		second := layer{Outs: []int{in[3].last()}, Biases: []bool{true}, Ranks: []int{0}}
-		y, _ := second.each(h[0], in[3:])
+		p := n.P.(gated)
+		e.activated(p.Up, in)
+		h, rest := p.Up.each(in[0], in[1:])
+		y, _ := p.Down.each(h[0], rest)
 		return y
 	},
 }
 
-// gated is what SwiGLUMLP is told.
+// gated is what MLP and SwiGLUMLP are told.
 type gated struct{ Up, Down layer }
+
+// all are the layers of both.
+func (p gated) all() layer {
+	up, down := p.Up, p.Down
+	return layer{Outs: slices.Concat(up.Outs, down.Outs), Biases: slices.Concat(up.Biases, down.Biases),
+		Ranks: slices.Concat(up.Ranks, down.Ranks), Ins: slices.Concat(up.Ins, down.Ins), Packed: slices.Concat(up.Packed, down.Packed)}
+}
 
 var swiGLUMLP = kind{name: "SwiGLUMLP", half: true,
 	draw: func(d *drawer) *Node {
@@ -271,10 +364,11 @@ var swiGLUMLP = kind{name: "SwiGLUMLP", half: true,
 		if !ok {
 			return nil
 		}
-		hidden, out, changes := 1+d.IntN(4), 1+d.IntN(4), d.IntN(3) == 0
+		hidden, out, changes := d.hidden(), 1+d.IntN(4), d.IntN(3) == 0
 		up, rest := d.layer(x, changes, hidden, hidden)
-		down := layer{Outs: []int{out}, Biases: []bool{d.IntN(2) == 0}, Ranks: []int{0}, Ins: []bool{false}}
-		if rest = append(append([]Ref{x}, rest...), d.weight(hidden, out)); down.Biases[0] {
+		w, packed := d.layerWeight(hidden, out)
+		down := layer{Outs: []int{out}, Biases: []bool{d.IntN(2) == 0}, Ranks: []int{0}, Ins: []bool{false}, Packed: []bool{packed}}
+		if rest = append(append([]Ref{x}, rest...), w); down.Biases[0] {
 			rest = append(rest, d.weight(out))
 		}
 		if changes && d.IntN(2) == 0 {
@@ -284,10 +378,10 @@ var swiGLUMLP = kind{name: "SwiGLUMLP", half: true,
 		return &Node{Args: rest, Shapes: [][]int{withLast(d.shape(x), out)}, P: gated{up, down}}
 	},
 	build: func(_ *builder, n *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
-		p := n.P.(gated)
-		all := layer{Outs: slices.Concat(p.Up.Outs, p.Down.Outs), Biases: slices.Concat(p.Up.Biases, p.Down.Biases),
-			Ranks: slices.Concat(p.Up.Ranks, p.Down.Ranks), Ins: slices.Concat(p.Up.Ins, p.Down.Ins)}
-		w, b, changes := all.inputs(in[1:])
+		w, b, changes, err := n.P.(gated).all().inputs(in[1:])
+		if err != nil {
+			return nil, err
+		}
 		return one(ops.SwiGLUMLP(in[0], w[0], w[1], w[2], ops.SwiGLUMLPBiases{Gate: b[0], Up: b[1], Down: b[2]}, changes...))
 	},
 	eval: func(_ *evaluation, n *Node, in []array) []array {

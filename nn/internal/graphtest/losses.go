@@ -72,7 +72,7 @@ func init() {
 				}
 				shape, p := d.shape(x), d.entropy()
 				rows := shape[:len(shape)-1]
-				ids := d.ids(shape[len(shape)-1], nil, rows...)
+				ids := d.ids(0, shape[len(shape)-1], nil, rows...)
 				var to []int
 				if p.Reduction == kernels.NoReduction {
 					to = rows
@@ -99,7 +99,7 @@ func init() {
 				if p.Transpose {
 					weight[0], weight[1] = weight[1], weight[0]
 				}
-				ids := d.ids(classes, nil, shape[:len(shape)-1]...)
+				ids := d.ids(0, classes, nil, shape[:len(shape)-1]...)
 				return &Node{Args: []Ref{x, d.weight(weight...), ids}, Shapes: [][]int{nil}, P: p}
 			},
 			build: func(_ *builder, n *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {

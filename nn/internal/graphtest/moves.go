@@ -367,7 +367,7 @@ func init() {
 			return []array{values, ids}
 		},
 	}
-	register(topK, gather, scatter, embedding)
+	register(topK, gather, scatter, embedding, tokenPositions)
 }
 
 var gather = kind{name: "Gather", half: true, constants: []int{1},
@@ -377,7 +377,7 @@ var gather = kind{name: "Gather", half: true, constants: []int{1},
 			return nil
 		}
 		shape := d.shape(x)
-		ids := d.ids(shape[len(shape)-1], func(other []int) bool {
+		ids := d.ids(0, shape[len(shape)-1], func(other []int) bool {
 			return len(other) == len(shape) && slices.Equal(other[:len(shape)-1], shape[:len(shape)-1])
 		}, withLast(shape, 1+d.IntN(4))...)
 		return &Node{Args: []Ref{x, ids}, Shapes: [][]int{d.shape(ids)}}
@@ -401,7 +401,7 @@ var scatter = kind{name: "Scatter", half: true, constants: []int{1},
 			return nil
 		}
 		n := 2 + d.IntN(4)
-		ids := d.ids(n, func(other []int) bool { return slices.Equal(other, d.shape(x)) }, d.shape(x)...)
+		ids := d.ids(0, n, func(other []int) bool { return slices.Equal(other, d.shape(x)) }, d.shape(x)...)
 		return &Node{Args: []Ref{x, ids}, Shapes: [][]int{withLast(d.shape(x), n)}}
 	},
 	build: func(_ *builder, n *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
@@ -420,10 +420,15 @@ var scatter = kind{name: "Scatter", half: true, constants: []int{1},
 var embedding = kind{name: "Embedding", constants: []int{1},
 	draw: func(d *drawer) *Node {
 		table, ok := d.pick(func(shape []int) bool { return len(shape) == 2 })
+		if columns := d.wide(); d.IntN(4) == 0 {
+			if of, may := d.keptType(columns); may && ops.IsPacked(of) {
+				table, ok = d.kept(of, 2+d.IntN(3), columns), true
+			}
+		}
 		if !ok {
 			table = d.input(2+d.IntN(3), 1+d.IntN(4))
 		}
-		ids := d.ids(d.shape(table)[0], func(shape []int) bool { return len(shape) < 3 && len(shape) > 0 }, 1+d.IntN(2), 1+d.IntN(3))
+		ids := d.ids(0, d.shape(table)[0], func(shape []int) bool { return len(shape) < 3 && len(shape) > 0 }, 1+d.IntN(2), 1+d.IntN(3))
 		return &Node{Args: []Ref{table, ids}, Shapes: [][]int{append(slices.Clone(d.shape(ids)), d.shape(table)[1])}}
 	},
 	build: func(_ *builder, _ *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
@@ -434,6 +439,36 @@ var embedding = kind{name: "Embedding", constants: []int{1},
 		y.x = nil
 		for _, id := range in[1].ints {
 			y.x = append(y.x, in[0].rows()[id]...)
+		}
+		return []array{y}
+	},
+}
+
+// counting is what TokenPositions is told.
+type counting struct{ Padding int }
+
+var tokenPositions = kind{name: "TokenPositions",
+	draw: func(d *drawer) *Node {
+		p := counting{d.IntN(3)}
+		ids := d.ids(0, 2+d.IntN(3), func(shape []int) bool { return len(shape) == 2 }, 1+d.IntN(2), 1+d.IntN(4))
+		return &Node{Args: []Ref{ids}, Shapes: [][]int{d.shape(ids)}, P: p, Bound: p.Padding + 1 + d.shape(ids)[1]}
+	},
+	build: func(_ *builder, n *Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
+		return one(ops.TokenPositions(in[0], n.P.(counting).Padding))
+	},
+	eval: func(_ *evaluation, n *Node, in []array) []array {
+		padding, y := n.P.(counting).Padding, array{shape: n.Shapes[0]}
+		last := padding
+		for i, id := range in[0].ints {
+			if i%y.last() == 0 {
+				last = padding
+			}
+			if id == padding {
+				y.ints = append(y.ints, padding)
+				continue
+			}
+			last++
+			y.ints = append(y.ints, last)
 		}
 		return []array{y}
 	},

@@ -63,7 +63,7 @@ func (g *Graph) smaller() (list []*Graph) {
 			}
 			continue
 		}
-		if len(n.Shapes) > 1 || n.Half {
+		if len(n.Shapes) > 1 || n.Half || !g.isPlain(Ref{Node: i}) {
 			continue
 		}
 		c := g.clone()
@@ -74,7 +74,7 @@ func (g *Graph) smaller() (list []*Graph) {
 		list = append(list, c.pruned())
 		// one of its arguments in its place
 		for _, arg := range n.Args {
-			if slices.Equal(g.shape(arg), n.Shapes[0]) && !g.Nodes[arg.Node].Half && g.Nodes[arg.Node].IDs == nil {
+			if slices.Equal(g.shape(arg), n.Shapes[0]) && !g.Nodes[arg.Node].Half && g.isPlain(arg) {
 				c := g.clone()
 				c.replace(Ref{Node: i}, arg)
 				list = append(list, c.pruned())
