@@ -32,6 +32,7 @@ type request struct {
 	Lens                        []int // cumulative lengths of packed sequences
 	Dropout, SoftCap            float64
 	Slopes                      bool
+	Recorded                    bool    // calls are recorded once and launched together
 	MatMul                      product // of the pass "matmul"
 }
 
@@ -79,14 +80,46 @@ type set struct {
 
 const sets = 3
 
-func (r request) time(d *cuda.Device) (float64, error) {
-	var list []*set
-	for range sets {
-		s, err := r.newSet(d)
-		if err != nil {
-			return 0, err
+// shape is what the tensors of a case depend on.
+type shape struct {
+	dtype                                string
+	batch, heads, keyHeads, length, size int
+	bias, gradients                      bool
+}
+
+// kept are the tensors of the last case, which the next one uses too if it has the same shape:
+// filling them takes longer than most measurements.
+var kept struct {
+	shape
+	list []*set
+}
+
+func (r request) prepare(d *cuda.Device) ([]*set, error) {
+	s := shape{r.DType, r.Batch, r.Heads, r.KeyHeads, r.Length, r.Size, r.Bias, r.Pass != "forward"}
+	held := kept.shape
+	held.gradients = held.gradients && s.gradients
+	if len(kept.list) == 0 || held != s {
+		kept.list = nil
+		for range sets {
+			s, err := r.newSet(d)
+			if err != nil {
+				kept.list = nil
+				return nil, err
+			}
+			kept.list = append(kept.list, s)
 		}
-		list = append(list, s)
+		kept.shape = s
+	}
+	for _, s := range kept.list {
+		r.setOptions(&s.problem)
+	}
+	return kept.list, nil
+}
+
+func (r request) time(d *cuda.Device) (float64, error) {
+	list, err := r.prepare(d)
+	if err != nil {
+		return 0, err
 	}
 	n := 0
 	run := func() error {
@@ -105,8 +138,32 @@ func (r request) time(d *cuda.Device) (float64, error) {
 			return 0, err
 		}
 	}
+	if r.Recorded {
+		return timeRecorded(d, run)
+	}
 	const together = 4
 	return median(d, together, run)
+}
+
+// timeRecorded times calls that are one graph.
+func timeRecorded(d *cuda.Device, run func() error) (float64, error) {
+	const together = 2 * sets
+	if err := run(); err != nil { // loads the kernels
+		return 0, err
+	}
+	all, err := d.Capture(func() error {
+		for range together {
+			if err := run(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	ms, err := median(d, 1, all.Launch)
+	return ms / together, err
 }
 
 // median times rounds of calls that are queued together, and returns the milliseconds of a call.
@@ -174,6 +231,18 @@ func (r request) newSet(d *cuda.Device) (*set, error) {
 	if r.Pass != "forward" {
 		s.g = kernels.AttentionGradients{DO: query(), LSE: s.out.LSE, Delta: row(), DQ: query(), DK: key(), DV: key()}
 	}
+	if r.Bias {
+		p.Bias = tensor(dtype, 1, r.Heads, r.Length, r.Length)
+		if r.Pass != "forward" {
+			s.g.DBias = tensor(dtype, 1, r.Heads, r.Length, r.Length)
+		}
+	}
+	return s, failed
+}
+
+// setOptions sets what does not change the shape of a case's tensors.
+func (r request) setOptions(p *kernels.Attention) {
+	*p = kernels.Attention{Q: p.Q, K: p.K, V: p.V, Bias: p.Bias}
 	if r.Causal {
 		p.Causal = kernels.CausalBottomRight
 	}
@@ -182,12 +251,6 @@ func (r request) newSet(d *cuda.Device) (*set, error) {
 	}
 	if r.Lens != nil {
 		p.QLens, p.KVLens = r.Lens, r.Lens
-	}
-	if r.Bias {
-		p.Bias = tensor(dtype, 1, r.Heads, r.Length, r.Length)
-		if r.Pass != "forward" {
-			s.g.DBias = tensor(dtype, 1, r.Heads, r.Length, r.Length)
-		}
 	}
 	p.Dropout, p.SoftCap = kernels.Dropout{P: r.Dropout, Seed: 1}, r.SoftCap
 	if r.Slopes {
@@ -200,7 +263,6 @@ func (r request) newSet(d *cuda.Device) (*set, error) {
 	if r.Precision == "TF32" {
 		p.Precision = kernels.PrecisionTF32
 	}
-	return s, failed
 }
 
 func dtypeOf(name string) (kernels.DType, error) {
