@@ -8,8 +8,8 @@
 // but of BFMMLA each addition is off by up to a unit in the last place, not half of one.
 //
 // Processors with AVX512_VNNI multiply a few rows with weights of eight or four bits as integers:
-// 22 bits and a sign or more, each 32 numbers with a factor of their own. Results are as close as
-// float32's.
+// 22 bits and a sign or more, each 32 numbers with a factor of their own. Those with AVX2 alone do
+// so with weights of four bits. Results are as close as float32's.
 //
 // PrecisionFloat8 rounds copies of the operands and multiplies those in float32.
 //

@@ -44,7 +44,9 @@ func newPackedMatrix(t kernels.Tensor) (*packedMatrix, error) {
 const fewPackedRows, fewDigitRows = 4, 12
 
 // hasDigits reports whether few rows of A are multiplied as digits.
-func (m *packedMatrix) hasDigits() bool { return simd.HasDigits() && m.DType != kernels.NF4 }
+func (m *packedMatrix) hasDigits() bool {
+	return m.DType != kernels.NF4 && simd.HasDigits(m.DType == kernels.Int4)
+}
 
 // multiplyPacked computes a product whose B is packed.
 func (b *Backend) multiplyPacked(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) error {

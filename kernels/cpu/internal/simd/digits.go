@@ -10,8 +10,9 @@ import (
 )
 
 // Some processors (AVX512_VNNI) multiply bytes at four times the rate of float32 and add the
-// products up in integers. Packed numbers whose codes are integers need not be widened there. What
-// they meet, a row of float32, becomes integers too, block by block:
+// products up in integers; AVX2 does so with codes of four bits. Packed numbers whose codes are
+// integers need not be widened there. What they meet, a row of float32, becomes integers too, block
+// by block:
 //
 //	x_bj ≈ factor_b·(2¹⁶·high_bj + 2⁸·middle_bj + low_bj)
 //
@@ -19,33 +20,52 @@ import (
 // of its block over 2²² for codes of eight bits and 2²³ for those of four: about as much as float32
 // rounds that one. Sums of a block's products are exact before they are rounded to float32.
 
-// digitUnit says what multiplies codes with digits. STHENO_SIMD asks for the instructions of its
-// level alone.
-var digitUnit = func() units {
-	if active == AVX512 && os.Getenv(environment) == "" && haveByteProducts() {
-		return matrixUnit
+// digitUnits says what multiplies digits with codes of eight bits and of four.
+type digitUnits struct{ bytes, nibbles units }
+
+// of is that for codes of four bits or of eight.
+func (u digitUnits) of(nibbles bool) units {
+	if nibbles {
+		return u.nibbles
 	}
-	return noUnits
+	return u.bytes
+}
+
+// haveDigits reports whether the processor multiplies such codes with digits at the active level.
+func haveDigits(nibbles bool) bool {
+	return active == AVX512 && haveByteProducts() || active == AVX2 && nibbles
+}
+
+// digitsBy is what multiplies digits. STHENO_SIMD asks for the instructions of its level alone.
+var digitsBy = func() digitUnits {
+	if active == AVX512 && os.Getenv(environment) != "" {
+		return digitUnits{}
+	}
+	return digitUnits{matrixUnit, matrixUnit}
 }()
 
-// HasDigits reports whether packed numbers may be multiplied by digits.
-func HasDigits() bool {
-	return digitUnit == emulation || digitUnit == matrixUnit && active == AVX512
+// HasDigits reports whether packed numbers may be multiplied by digits: codes of four bits or of
+// eight.
+func HasDigits(nibbles bool) bool {
+	unit := digitsBy.of(nibbles)
+	return unit == emulation || unit == matrixUnit && haveDigits(nibbles)
 }
 
 // SetDigits turns digits on or off for tests; restore undoes it. Where the processor has no such
 // instructions, or the level is another, plain Go takes their place. No kernel may be running.
 func SetDigits(on bool) (restore func()) {
-	before := digitUnit
-	switch {
-	case !on:
-		digitUnit = noUnits
-	case active == AVX512 && haveByteProducts():
-		digitUnit = matrixUnit
-	default:
-		digitUnit = emulation
+	before := digitsBy
+	unit := func(nibbles bool) units {
+		switch {
+		case !on:
+			return noUnits
+		case haveDigits(nibbles):
+			return matrixUnit
+		}
+		return emulation
 	}
-	return func() { digitUnit = before }
+	digitsBy = digitUnits{unit(false), unit(true)}
+	return func() { digitsBy = before }
 }
 
 // Digits is a row of float32 as digits.
@@ -54,9 +74,9 @@ type Digits struct {
 	layout digitLayout
 	// factors are those of all blocks, and zeros up to a multiple of factorsTogether.
 	factors []float32
-	// digits are steps of some blocks: digits of one rank are a vector of 64 bytes for each code in
-	// a byte, the highest rank first. Behind these are 16 of int32, which the processor adds to
-	// the sums of unsigned codes, four products each.
+	// digits are steps of some blocks: digits of one rank are a vector for each code in a byte, the
+	// highest rank first. Behind these is a vector of int32, which the processor adds to the sums of
+	// unsigned codes, four products of each vector.
 	digits []byte
 }
 
@@ -67,28 +87,33 @@ type digitLayout struct {
 	limit   float32 // the largest integer: sums of what an int32 adds up stay below 2³¹
 	blocks  int     // of a step
 	vectors int     // of a rank of digits in a step
+	vector  int     // bytes of one
 }
 
 var (
-	nibbleDigits = digitLayout{true, 8, 127 << 16, 4, 2}
-	byteDigits   = digitLayout{false, 128, 1<<22 - 4, 2, 1}
+	nibbleDigits = digitLayout{true, 8, 127 << 16, 4, 2, 64}
+	pairedDigits = digitLayout{true, 8, 127 << 16, 2, 2, 32} // of AVX2
+	byteDigits   = digitLayout{false, 128, 1<<22 - 4, 2, 1, 64}
 )
 
 func digitLayoutOf(nibbles bool) digitLayout {
-	if nibbles {
+	switch {
+	case nibbles && active == AVX2:
+		return pairedDigits
+	case nibbles:
 		return nibbleDigits
 	}
 	return byteDigits
 }
 
 const (
-	ranks           = 3 // of digits
-	digitVector     = 64
+	ranks           = 3  // of digits
+	digitAlign      = 64 // of the memory, in bytes
 	factorsTogether = 16
 )
 
 // step is the bytes of a step.
-func (l digitLayout) step() int { return (ranks*l.vectors + 1) * digitVector }
+func (l digitLayout) step() int { return (ranks*l.vectors + 1) * l.vector }
 
 func (l digitLayout) steps(blocks int) int { return (blocks + l.blocks - 1) / l.blocks }
 
@@ -96,7 +121,7 @@ func (l digitLayout) steps(blocks int) int { return (blocks + l.blocks - 1) / l.
 func (l digitLayout) at(b, j int) int {
 	first, lane := b/l.blocks*l.step(), b%l.blocks
 	if l.nibbles {
-		return first + j/16*digitVector + lane*16 + j%16
+		return first + j/16*l.vector + lane*16 + j%16
 	}
 	return first + lane*PackedBlock + j
 }
@@ -127,7 +152,7 @@ func NewDigits(memory []int32, blocks int, nibbles bool, x *float32) (d Digits, 
 	d.digits = unsafe.Slice((*byte)(unsafe.Pointer(&memory[n])), l.steps(blocks)*l.step())
 	clear(d.factors[blocks:])
 	clear(d.digits[(l.steps(blocks)-1)*l.step():][:l.step()])
-	if digitUnit == matrixUnit {
+	if digitsBy.of(nibbles) == matrixUnit {
 		least, most := int(math.Float32bits(leastDigits)), int(math.Float32bits(mostDigits))
 		held = digitsOfVector(nibbles, blocks, x, least, most, &d.factors[0], &d.digits[0])
 		return d, held
@@ -147,21 +172,21 @@ func NewDigits(memory []int32, blocks int, nibbles bool, x *float32) (d Digits, 
 		for j, v := range block {
 			q := int32(math.RoundToEven(float64(v * inverse)))
 			for r := ranks - 1; r >= 0; r-- {
-				d.digits[l.at(b, j)+r*l.vectors*digitVector] = byte(q)
+				d.digits[l.at(b, j)+r*l.vectors*l.vector] = byte(q)
 				q = (q + 128) >> 8
 			}
 		}
 	}
 	for s := range l.steps(blocks) {
 		step := d.digits[s*l.step():][:l.step()]
-		for lane := range 16 {
+		for lane := range l.vector / 4 {
 			sum := int32(0)
 			for i := range ranks * l.vectors {
 				for k := range 4 {
-					sum += int32(int8(step[i*digitVector+4*lane+k])) << (8 * (ranks - 1 - i/l.vectors))
+					sum += int32(int8(step[i*l.vector+4*lane+k])) << (8 * (ranks - 1 - i/l.vectors))
 				}
 			}
-			binary.LittleEndian.PutUint32(step[l.step()-digitVector+4*lane:], uint32(-l.zero*sum))
+			binary.LittleEndian.PutUint32(step[l.step()-l.vector+4*lane:], uint32(-l.zero*sum))
 		}
 	}
 	return d, true
@@ -172,7 +197,7 @@ func NewDigits(memory []int32, blocks int, nibbles bool, x *float32) (d Digits, 
 // least one row.
 func (d *Digits) Dots(codes *byte, ldc, scales int, out []float32) {
 	l := d.layout
-	if digitUnit == matrixUnit {
+	if digitsBy.of(l.nibbles) == matrixUnit {
 		digitDotsVector(l.nibbles, len(out), d.blocks, codes, ldc, scales,
 			&d.factors[0], &d.digits[0], &out[0])
 		return
@@ -195,7 +220,7 @@ func (d *Digits) Dots(codes *byte, ldc, scales int, out []float32) {
 func (d *Digits) integer(b, j int) (q int32) {
 	at := d.layout.at(b, j)
 	for r := range ranks {
-		q = q<<8 + int32(int8(d.digits[at+r*d.layout.vectors*digitVector]))
+		q = q<<8 + int32(int8(d.digits[at+r*d.layout.vectors*d.layout.vector]))
 	}
 	return q
 }

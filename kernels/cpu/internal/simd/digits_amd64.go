@@ -21,3 +21,13 @@ func digitsOfBytesVNNI(blocks int, x *float32, least int, most int, factors *flo
 //
 //go:noescape
 func digitDotsBytesVNNI(rows int, blocks int, codes *byte, ldc int, scales int, factors *float32, digits *byte, out *float32)
+
+// digitsOfNibblesAVX2 is NewDigits.
+//
+//go:noescape
+func digitsOfNibblesAVX2(blocks int, x *float32, least int, most int, factors *float32, digits *byte) (held int)
+
+// digitDotsNibblesAVX2 is DigitDots.
+//
+//go:noescape
+func digitDotsNibblesAVX2(rows int, blocks int, codes *byte, ldc int, scales int, factors *float32, digits *byte, out *float32)

@@ -827,3 +827,468 @@ DATA table19<>+52(SB)/4, $0x0000000f
 DATA table19<>+56(SB)/4, $0x0000000f
 DATA table19<>+60(SB)/4, $0x0000000f
 GLOBL table19<>(SB), RODATA|NOPTR, $64
+
+// func digitsOfNibblesAVX2(blocks int, x *float32, least int, most int, factors *float32, digits *byte) (held int)
+// Requires: AVX, AVX2
+TEXT ·digitsOfNibblesAVX2(SB), NOSPLIT, $0-56
+	MOVQ    blocks+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    factors+32(FP), DX
+	MOVQ    digits+40(FP), BX
+	MOVQ    least+16(FP), SI
+	MOVQ    most+24(FP), DI
+	SUBQ    SI, DI
+	VMOVUPS table20<>+0(SB), Y0
+	VMOVUPS table22<>+0(SB), Y1
+	VMOVUPS table23<>+0(SB), Y2
+	VMOVSS  table2<>+0(SB), X3
+	VMOVSS  table3<>+0(SB), X4
+	VDIVSS  X3, X4, X4
+	MOVQ    $+2, R8
+
+group:
+	VMOVUPS      (CX), Y6
+	VPAND        Y6, Y0, Y5
+	VMOVUPS      32(CX), Y7
+	VPAND        Y7, Y0, Y8
+	VPMAXUD      Y8, Y5, Y5
+	VMOVUPS      64(CX), Y8
+	VPAND        Y8, Y0, Y9
+	VPMAXUD      Y9, Y5, Y5
+	VMOVUPS      96(CX), Y9
+	VPAND        Y9, Y0, Y10
+	VPMAXUD      Y10, Y5, Y5
+	VEXTRACTF128 $0x01, Y5, X10
+	VPMAXUD      X5, X10, X10
+	VPERMILPD    $0x01, X10, X5
+	VPMAXUD      X5, X10, X10
+	VPERMILPS    $0x01, X10, X5
+	VPMAXUD      X5, X10, X10
+	VMOVD        X10, R9
+	VXORPS       X11, X11, X11
+	VMULSS       X4, X10, X5
+	TESTL        R9, R9
+	JZ           divided
+	SUBQ         SI, R9
+	CMPQ         R9, DI
+	JHI          outside
+	VDIVSS       X10, X3, X11
+
+divided:
+	VMOVSS       X5, (DX)
+	VBROADCASTSS X11, Y5
+	VMULPS       Y5, Y6, Y6
+	VCVTPS2DQ    Y6, Y6
+	VMULPS       Y5, Y7, Y7
+	VCVTPS2DQ    Y7, Y7
+	VMULPS       Y5, Y8, Y8
+	VCVTPS2DQ    Y8, Y8
+	VMULPS       Y5, Y9, Y9
+	VCVTPS2DQ    Y9, Y9
+	VPAND        Y1, Y6, Y5
+	VPADDD       table21<>+0(SB), Y6, Y6
+	VPSRAD       $0x08, Y6, Y6
+	VPAND        Y1, Y7, Y10
+	VPADDD       table21<>+0(SB), Y7, Y7
+	VPSRAD       $0x08, Y7, Y7
+	VPAND        Y1, Y8, Y11
+	VPADDD       table21<>+0(SB), Y8, Y8
+	VPSRAD       $0x08, Y8, Y8
+	VPAND        Y1, Y9, Y12
+	VPADDD       table21<>+0(SB), Y9, Y9
+	VPSRAD       $0x08, Y9, Y9
+	VPACKUSDW    Y10, Y5, Y5
+	VPACKUSDW    Y12, Y11, Y11
+	VPACKUSWB    Y11, Y5, Y5
+	VPERMD       Y5, Y2, Y5
+	VMOVDQU      X5, 128(BX)
+	VEXTRACTI128 $0x01, Y5, 160(BX)
+	VPAND        Y1, Y6, Y5
+	VPADDD       table21<>+0(SB), Y6, Y6
+	VPSRAD       $0x08, Y6, Y6
+	VPAND        Y1, Y7, Y10
+	VPADDD       table21<>+0(SB), Y7, Y7
+	VPSRAD       $0x08, Y7, Y7
+	VPAND        Y1, Y8, Y11
+	VPADDD       table21<>+0(SB), Y8, Y8
+	VPSRAD       $0x08, Y8, Y8
+	VPAND        Y1, Y9, Y12
+	VPADDD       table21<>+0(SB), Y9, Y9
+	VPSRAD       $0x08, Y9, Y9
+	VPACKUSDW    Y10, Y5, Y5
+	VPACKUSDW    Y12, Y11, Y11
+	VPACKUSWB    Y11, Y5, Y5
+	VPERMD       Y5, Y2, Y5
+	VMOVDQU      X5, 64(BX)
+	VEXTRACTI128 $0x01, Y5, 96(BX)
+	VPAND        Y1, Y6, Y5
+	VPAND        Y1, Y7, Y6
+	VPAND        Y1, Y8, Y7
+	VPAND        Y1, Y9, Y8
+	VPACKUSDW    Y6, Y5, Y5
+	VPACKUSDW    Y8, Y7, Y7
+	VPACKUSWB    Y7, Y5, Y5
+	VPERMD       Y5, Y2, Y5
+	VMOVDQU      X5, (BX)
+	VEXTRACTI128 $0x01, Y5, 32(BX)
+	ADDQ         $0x00000080, CX
+	ADDQ         $0x04, DX
+	ADDQ         $0x10, BX
+	DECQ         R8
+	JNZ          same
+	MOVQ         $+2, R8
+	ADDQ         $0x000000c0, BX
+
+same:
+	DECQ    AX
+	JNZ     group
+	MOVQ    digits+40(FP), AX
+	MOVQ    blocks+0(FP), CX
+	VMOVUPS table24<>+0(SB), Y0
+	VMOVUPS table25<>+0(SB), Y1
+	VMOVUPS table26<>+0(SB), Y2
+
+correct:
+	VPMADDUBSW (AX), Y2, Y3
+	VPMADDUBSW 32(AX), Y2, Y4
+	VPADDW     Y4, Y3, Y3
+	VPMADDWD   Y1, Y3, Y3
+	VPMADDUBSW 64(AX), Y2, Y4
+	VPMADDUBSW 96(AX), Y2, Y5
+	VPADDW     Y5, Y4, Y4
+	VPMADDWD   Y0, Y4, Y4
+	VPADDD     Y4, Y3, Y3
+	VPSLLD     $0x08, Y3, Y3
+	VPMADDUBSW 128(AX), Y2, Y4
+	VPMADDUBSW 160(AX), Y2, Y5
+	VPADDW     Y5, Y4, Y4
+	VPMADDWD   Y0, Y4, Y4
+	VPADDD     Y4, Y3, Y3
+	VPXOR      Y4, Y4, Y4
+	VPSUBD     Y3, Y4, Y4
+	VMOVDQU    Y4, 192(AX)
+	ADDQ       $0x000000e0, AX
+	SUBQ       $0x02, CX
+	JG         correct
+	MOVQ       $+1, AX
+	MOVQ       AX, held+48(FP)
+	VZEROUPPER
+	RET
+
+outside:
+	XORQ AX, AX
+	MOVQ AX, held+48(FP)
+	VZEROUPPER
+	RET
+
+DATA table20<>+0(SB)/4, $0x7fffffff
+DATA table20<>+4(SB)/4, $0x7fffffff
+DATA table20<>+8(SB)/4, $0x7fffffff
+DATA table20<>+12(SB)/4, $0x7fffffff
+DATA table20<>+16(SB)/4, $0x7fffffff
+DATA table20<>+20(SB)/4, $0x7fffffff
+DATA table20<>+24(SB)/4, $0x7fffffff
+DATA table20<>+28(SB)/4, $0x7fffffff
+GLOBL table20<>(SB), RODATA|NOPTR, $32
+
+DATA table21<>+0(SB)/4, $0x00000080
+DATA table21<>+4(SB)/4, $0x00000080
+DATA table21<>+8(SB)/4, $0x00000080
+DATA table21<>+12(SB)/4, $0x00000080
+DATA table21<>+16(SB)/4, $0x00000080
+DATA table21<>+20(SB)/4, $0x00000080
+DATA table21<>+24(SB)/4, $0x00000080
+DATA table21<>+28(SB)/4, $0x00000080
+GLOBL table21<>(SB), RODATA|NOPTR, $32
+
+DATA table22<>+0(SB)/4, $0x000000ff
+DATA table22<>+4(SB)/4, $0x000000ff
+DATA table22<>+8(SB)/4, $0x000000ff
+DATA table22<>+12(SB)/4, $0x000000ff
+DATA table22<>+16(SB)/4, $0x000000ff
+DATA table22<>+20(SB)/4, $0x000000ff
+DATA table22<>+24(SB)/4, $0x000000ff
+DATA table22<>+28(SB)/4, $0x000000ff
+GLOBL table22<>(SB), RODATA|NOPTR, $32
+
+DATA table23<>+0(SB)/4, $0x00000000
+DATA table23<>+4(SB)/4, $0x00000004
+DATA table23<>+8(SB)/4, $0x00000001
+DATA table23<>+12(SB)/4, $0x00000005
+DATA table23<>+16(SB)/4, $0x00000002
+DATA table23<>+20(SB)/4, $0x00000006
+DATA table23<>+24(SB)/4, $0x00000003
+DATA table23<>+28(SB)/4, $0x00000007
+GLOBL table23<>(SB), RODATA|NOPTR, $32
+
+DATA table24<>+0(SB)/4, $0x00010001
+DATA table24<>+4(SB)/4, $0x00010001
+DATA table24<>+8(SB)/4, $0x00010001
+DATA table24<>+12(SB)/4, $0x00010001
+DATA table24<>+16(SB)/4, $0x00010001
+DATA table24<>+20(SB)/4, $0x00010001
+DATA table24<>+24(SB)/4, $0x00010001
+DATA table24<>+28(SB)/4, $0x00010001
+GLOBL table24<>(SB), RODATA|NOPTR, $32
+
+DATA table25<>+0(SB)/4, $0x01000100
+DATA table25<>+4(SB)/4, $0x01000100
+DATA table25<>+8(SB)/4, $0x01000100
+DATA table25<>+12(SB)/4, $0x01000100
+DATA table25<>+16(SB)/4, $0x01000100
+DATA table25<>+20(SB)/4, $0x01000100
+DATA table25<>+24(SB)/4, $0x01000100
+DATA table25<>+28(SB)/4, $0x01000100
+GLOBL table25<>(SB), RODATA|NOPTR, $32
+
+DATA table26<>+0(SB)/4, $0x08080808
+DATA table26<>+4(SB)/4, $0x08080808
+DATA table26<>+8(SB)/4, $0x08080808
+DATA table26<>+12(SB)/4, $0x08080808
+DATA table26<>+16(SB)/4, $0x08080808
+DATA table26<>+20(SB)/4, $0x08080808
+DATA table26<>+24(SB)/4, $0x08080808
+DATA table26<>+28(SB)/4, $0x08080808
+GLOBL table26<>(SB), RODATA|NOPTR, $32
+
+// func digitDotsNibblesAVX2(rows int, blocks int, codes *byte, ldc int, scales int, factors *float32, digits *byte, out *float32)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·digitDotsNibblesAVX2(SB), NOSPLIT, $0-64
+	MOVQ    rows+0(FP), AX
+	MOVQ    codes+16(FP), CX
+	MOVQ    ldc+24(FP), DX
+	MOVQ    out+56(FP), BX
+	VMOVUPS table24<>+0(SB), Y0
+	VMOVUPS table25<>+0(SB), Y1
+	VMOVUPS table27<>+0(SB), Y2
+	VMOVUPS table28<>+0(SB), Y3
+
+row:
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   scales+32(FP), DI
+	MOVQ   blocks+8(FP), R9
+	MOVQ   factors+40(FP), R10
+	MOVQ   digits+48(FP), R11
+	MOVQ   CX, SI
+	ADDQ   CX, DI
+	LEAQ   2048(SI), R8
+
+chunk:
+	CMPQ        R9, $0x08
+	JLT         rest
+	VCVTPH2PS   (DI), Y6
+	VMULPS      (R10), Y6, Y6
+	VPERMPS     Y6, Y3, Y6
+	PREFETCHT0  (R8)
+	PREFETCHT1  8192(R8)
+	VMOVDQU     (SI), Y7
+	VPERMILPS   $0x00, Y6, Y8
+	VPSRLW      $0x04, Y7, Y9
+	VPAND       Y2, Y7, Y7
+	VPAND       Y2, Y9, Y9
+	VPMADDUBSW  (R11), Y7, Y10
+	VPMADDUBSW  32(R11), Y9, Y11
+	VPADDW      Y11, Y10, Y10
+	VPMADDWD    Y1, Y10, Y10
+	VPMADDUBSW  64(R11), Y7, Y11
+	VPMADDUBSW  96(R11), Y9, Y12
+	VPADDW      Y12, Y11, Y11
+	VPMADDWD    Y0, Y11, Y11
+	VPADDD      Y11, Y10, Y10
+	VPSLLD      $0x08, Y10, Y10
+	VPMADDUBSW  128(R11), Y7, Y7
+	VPMADDUBSW  160(R11), Y9, Y9
+	VPADDW      Y9, Y7, Y7
+	VPMADDWD    Y0, Y7, Y7
+	VPADDD      Y7, Y10, Y10
+	VPADDD      192(R11), Y10, Y10
+	VCVTDQ2PS   Y10, Y10
+	VFMADD231PS Y8, Y10, Y4
+	VMOVDQU     32(SI), Y7
+	VPERMILPS   $0x55, Y6, Y8
+	VPSRLW      $0x04, Y7, Y9
+	VPAND       Y2, Y7, Y7
+	VPAND       Y2, Y9, Y9
+	VPMADDUBSW  224(R11), Y7, Y10
+	VPMADDUBSW  256(R11), Y9, Y11
+	VPADDW      Y11, Y10, Y10
+	VPMADDWD    Y1, Y10, Y10
+	VPMADDUBSW  288(R11), Y7, Y11
+	VPMADDUBSW  320(R11), Y9, Y12
+	VPADDW      Y12, Y11, Y11
+	VPMADDWD    Y0, Y11, Y11
+	VPADDD      Y11, Y10, Y10
+	VPSLLD      $0x08, Y10, Y10
+	VPMADDUBSW  352(R11), Y7, Y7
+	VPMADDUBSW  384(R11), Y9, Y9
+	VPADDW      Y9, Y7, Y7
+	VPMADDWD    Y0, Y7, Y7
+	VPADDD      Y7, Y10, Y10
+	VPADDD      416(R11), Y10, Y10
+	VCVTDQ2PS   Y10, Y10
+	VFMADD231PS Y8, Y10, Y5
+	PREFETCHT0  64(R8)
+	PREFETCHT1  8256(R8)
+	VMOVDQU     64(SI), Y7
+	VPERMILPS   $0xaa, Y6, Y8
+	VPSRLW      $0x04, Y7, Y9
+	VPAND       Y2, Y7, Y7
+	VPAND       Y2, Y9, Y9
+	VPMADDUBSW  448(R11), Y7, Y10
+	VPMADDUBSW  480(R11), Y9, Y11
+	VPADDW      Y11, Y10, Y10
+	VPMADDWD    Y1, Y10, Y10
+	VPMADDUBSW  512(R11), Y7, Y11
+	VPMADDUBSW  544(R11), Y9, Y12
+	VPADDW      Y12, Y11, Y11
+	VPMADDWD    Y0, Y11, Y11
+	VPADDD      Y11, Y10, Y10
+	VPSLLD      $0x08, Y10, Y10
+	VPMADDUBSW  576(R11), Y7, Y7
+	VPMADDUBSW  608(R11), Y9, Y9
+	VPADDW      Y9, Y7, Y7
+	VPMADDWD    Y0, Y7, Y7
+	VPADDD      Y7, Y10, Y10
+	VPADDD      640(R11), Y10, Y10
+	VCVTDQ2PS   Y10, Y10
+	VFMADD231PS Y8, Y10, Y4
+	VMOVDQU     96(SI), Y7
+	VPERMILPS   $0xff, Y6, Y6
+	VPSRLW      $0x04, Y7, Y8
+	VPAND       Y2, Y7, Y7
+	VPAND       Y2, Y8, Y8
+	VPMADDUBSW  672(R11), Y7, Y9
+	VPMADDUBSW  704(R11), Y8, Y10
+	VPADDW      Y10, Y9, Y9
+	VPMADDWD    Y1, Y9, Y9
+	VPMADDUBSW  736(R11), Y7, Y10
+	VPMADDUBSW  768(R11), Y8, Y11
+	VPADDW      Y11, Y10, Y10
+	VPMADDWD    Y0, Y10, Y10
+	VPADDD      Y10, Y9, Y9
+	VPSLLD      $0x08, Y9, Y9
+	VPMADDUBSW  800(R11), Y7, Y7
+	VPMADDUBSW  832(R11), Y8, Y8
+	VPADDW      Y8, Y7, Y7
+	VPMADDWD    Y0, Y7, Y7
+	VPADDD      Y7, Y9, Y9
+	VPADDD      864(R11), Y9, Y9
+	VCVTDQ2PS   Y9, Y9
+	VFMADD231PS Y6, Y9, Y5
+	PREFETCHT0  128(R8)
+	PREFETCHT1  8320(R8)
+	ADDQ        $0x00000090, R8
+	ADDQ        $0x00000080, SI
+	ADDQ        $0x10, DI
+	ADDQ        $0x20, R10
+	ADDQ        $0x00000380, R11
+	SUBQ        $0x08, R9
+	JMP         chunk
+
+rest:
+step:
+	CMPQ        R9, $0x02
+	JLT         last
+	MOVL        (DI), R8
+	VMOVDQU     (SI), Y6
+	VMOVD       R8, X13
+	VCVTPH2PS   X13, X13
+	VMULPS      (R10), X13, X13
+	VPERMPS     Y13, Y3, Y13
+	VPERMILPS   $0x00, Y13, Y13
+	VPSRLW      $0x04, Y6, Y7
+	VPAND       Y2, Y6, Y6
+	VPAND       Y2, Y7, Y7
+	VPMADDUBSW  (R11), Y6, Y8
+	VPMADDUBSW  32(R11), Y7, Y9
+	VPADDW      Y9, Y8, Y8
+	VPMADDWD    Y1, Y8, Y8
+	VPMADDUBSW  64(R11), Y6, Y9
+	VPMADDUBSW  96(R11), Y7, Y10
+	VPADDW      Y10, Y9, Y9
+	VPMADDWD    Y0, Y9, Y9
+	VPADDD      Y9, Y8, Y8
+	VPSLLD      $0x08, Y8, Y8
+	VPMADDUBSW  128(R11), Y6, Y6
+	VPMADDUBSW  160(R11), Y7, Y7
+	VPADDW      Y7, Y6, Y6
+	VPMADDWD    Y0, Y6, Y6
+	VPADDD      Y6, Y8, Y8
+	VPADDD      192(R11), Y8, Y8
+	VCVTDQ2PS   Y8, Y8
+	VFMADD231PS Y13, Y8, Y4
+	ADDQ        $0x20, SI
+	ADDQ        $0x04, DI
+	ADDQ        $0x08, R10
+	ADDQ        $0x000000e0, R11
+	SUBQ        $0x02, R9
+	JMP         step
+
+last:
+	TESTQ       R9, R9
+	JZ          reduce
+	MOVWLZX     (DI), R8
+	VMOVDQU     (SI), X14
+	VMOVD       R8, X15
+	VCVTPH2PS   X15, X15
+	VMULPS      (R10), X15, X15
+	VPERMPS     Y15, Y3, Y15
+	VPERMILPS   $0x00, Y15, Y15
+	VPSRLW      $0x04, Y14, Y6
+	VPAND       Y2, Y14, Y14
+	VPAND       Y2, Y6, Y6
+	VPMADDUBSW  (R11), Y14, Y7
+	VPMADDUBSW  32(R11), Y6, Y8
+	VPADDW      Y8, Y7, Y7
+	VPMADDWD    Y1, Y7, Y7
+	VPMADDUBSW  64(R11), Y14, Y8
+	VPMADDUBSW  96(R11), Y6, Y9
+	VPADDW      Y9, Y8, Y8
+	VPMADDWD    Y0, Y8, Y8
+	VPADDD      Y8, Y7, Y7
+	VPSLLD      $0x08, Y7, Y7
+	VPMADDUBSW  128(R11), Y14, Y8
+	VPMADDUBSW  160(R11), Y6, Y6
+	VPADDW      Y6, Y8, Y8
+	VPMADDWD    Y0, Y8, Y8
+	VPADDD      Y8, Y7, Y7
+	VPADDD      192(R11), Y7, Y7
+	VCVTDQ2PS   Y7, Y7
+	VFMADD231PS Y15, Y7, Y4
+
+reduce:
+	VADDPS       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X5
+	VADDPS       X4, X5, X5
+	VPERMILPD    $0x01, X5, X4
+	VADDPS       X4, X5, X5
+	VPERMILPS    $0x01, X5, X4
+	VADDPS       X4, X5, X5
+	VMOVSS       X5, (BX)
+	ADDQ         $0x04, BX
+	ADDQ         DX, CX
+	DECQ         AX
+	JNZ          row
+	VZEROUPPER
+	RET
+
+DATA table27<>+0(SB)/4, $0x0f0f0f0f
+DATA table27<>+4(SB)/4, $0x0f0f0f0f
+DATA table27<>+8(SB)/4, $0x0f0f0f0f
+DATA table27<>+12(SB)/4, $0x0f0f0f0f
+DATA table27<>+16(SB)/4, $0x0f0f0f0f
+DATA table27<>+20(SB)/4, $0x0f0f0f0f
+DATA table27<>+24(SB)/4, $0x0f0f0f0f
+DATA table27<>+28(SB)/4, $0x0f0f0f0f
+GLOBL table27<>(SB), RODATA|NOPTR, $32
+
+DATA table28<>+0(SB)/4, $0x00000000
+DATA table28<>+4(SB)/4, $0x00000002
+DATA table28<>+8(SB)/4, $0x00000004
+DATA table28<>+12(SB)/4, $0x00000006
+DATA table28<>+16(SB)/4, $0x00000001
+DATA table28<>+20(SB)/4, $0x00000003
+DATA table28<>+24(SB)/4, $0x00000005
+DATA table28<>+28(SB)/4, $0x00000007
+GLOBL table28<>(SB), RODATA|NOPTR, $32

@@ -12,18 +12,22 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// eachDigitUnit runs a test in plain Go and, where there are instructions for it, by these.
-func eachDigitUnit(t *testing.T, test func(t *testing.T)) {
-	list := []units{emulation}
-	if haveByteProducts() && active == AVX512 {
-		list = append(list, matrixUnit)
-	}
-	for _, unit := range list {
-		t.Run([]string{emulation: "go", matrixUnit: "processor"}[unit], func(t *testing.T) {
-			defer func(before units) { digitUnit = before }(digitUnit)
-			digitUnit = unit
-			test(t)
-		})
+// eachDigits runs a test of codes of four bits and of eight, in plain Go and, where there are
+// instructions for it, by these, at each level that has some.
+func eachDigits(t *testing.T, test func(t *testing.T, nibbles bool)) {
+	for _, level := range Levels() {
+		for _, nibbles := range []bool{false, true} {
+			for _, unit := range []units{emulation, matrixUnit} {
+				t.Run(fmt.Sprintf("%v/nibbles=%t/%s", level, nibbles, []string{emulation: "go", matrixUnit: "processor"}[unit]), func(t *testing.T) {
+					defer SetLevel(level)()
+					defer func(before digitUnits) { digitsBy = before }(digitsBy)
+					if digitsBy = (digitUnits{unit, unit}); !HasDigits(nibbles) {
+						t.Skip("the processor has no such products of bytes")
+					}
+					test(t, nibbles)
+				})
+			}
+		}
 	}
 }
 
@@ -67,8 +71,8 @@ func (p *packedRows) at(i, b, j int) float64 {
 // alignedDigits is memory for digits. What it holds before is not zero.
 func alignedDigits(blocks int, nibbles bool) []int32 {
 	n := DigitWords(blocks, nibbles)
-	memory := slices.Repeat([]int32{-1}, n+digitVector/4)
-	skip := int(-uintptr(unsafe.Pointer(&memory[0])) % digitVector / 4)
+	memory := slices.Repeat([]int32{-1}, n+digitAlign/4)
+	skip := int(-uintptr(unsafe.Pointer(&memory[0])) % digitAlign / 4)
 	return memory[skip:][:n:n]
 }
 
@@ -78,41 +82,39 @@ var digitShapes = [][2]int{
 
 // Integers are the nearest ones to an element over its factor, and factors make use of them.
 func TestDigits(t *testing.T) {
-	eachDigitUnit(t, func(t *testing.T) {
+	eachDigits(t, func(t *testing.T, nibbles bool) {
 		r := rand.New(rand.NewPCG(21, 22))
-		for _, nibbles := range []bool{false, true} {
-			for _, shape := range digitShapes {
-				blocks := shape[1]
-				x := newFenced[float32](r, 1, blocks*PackedBlock, 0)
-				for b := range blocks {
-					size := float32(math.Ldexp(1, r.IntN(120)-60))
-					if r.IntN(8) == 0 {
-						size = 0
-					}
-					for j := range PackedBlock {
-						*x.at(0, b*PackedBlock+j) *= size
+		for _, shape := range digitShapes {
+			blocks := shape[1]
+			x := newFenced[float32](r, 1, blocks*PackedBlock, 0)
+			for b := range blocks {
+				size := float32(math.Ldexp(1, r.IntN(120)-60))
+				if r.IntN(8) == 0 {
+					size = 0
+				}
+				for j := range PackedBlock {
+					*x.at(0, b*PackedBlock+j) *= size
+				}
+			}
+			d, held := NewDigits(alignedDigits(blocks, nibbles), blocks, nibbles, x.first())
+			if !held {
+				t.Fatalf("%d blocks are not held", blocks)
+			}
+			limit := int32(d.layout.limit)
+			for b := range blocks {
+				most, greatest := int32(0), 0.0
+				for j := range PackedBlock {
+					v, q := float64(*x.at(0, b*PackedBlock+j)), d.integer(b, j)
+					most, greatest = max(most, q, -q), max(greatest, math.Abs(v))
+					factor := float64(d.factors[b])
+					e, rounded := math.Abs(v-float64(q)*factor), 1.6*epsilon[float32]()*math.Abs(v)
+					if e > 0.51*factor+rounded {
+						t.Fatalf("nibbles %v, block %d, element %d: %g is %d·%g, off by %.2f factors",
+							nibbles, b, j, v, q, factor, e/factor)
 					}
 				}
-				d, held := NewDigits(alignedDigits(blocks, nibbles), blocks, nibbles, x.first())
-				if !held {
-					t.Fatalf("%d blocks are not held", blocks)
-				}
-				limit := int32(d.layout.limit)
-				for b := range blocks {
-					most, greatest := int32(0), 0.0
-					for j := range PackedBlock {
-						v, q := float64(*x.at(0, b*PackedBlock+j)), d.integer(b, j)
-						most, greatest = max(most, q, -q), max(greatest, math.Abs(v))
-						factor := float64(d.factors[b])
-						e, rounded := math.Abs(v-float64(q)*factor), 1.6*epsilon[float32]()*math.Abs(v)
-						if e > 0.51*factor+rounded {
-							t.Fatalf("nibbles %v, block %d, element %d: %g is %d·%g, off by %.2f factors",
-								nibbles, b, j, v, q, factor, e/factor)
-						}
-					}
-					if greatest > 0 && (most < limit-1 || most > limit+1) || greatest == 0 && most != 0 {
-						t.Fatalf("the largest integer of a block with %g is %d, limit %d", greatest, most, limit)
-					}
+				if greatest > 0 && (most < limit-1 || most > limit+1) || greatest == 0 && most != 0 {
+					t.Fatalf("the largest integer of a block with %g is %d, limit %d", greatest, most, limit)
 				}
 			}
 		}
@@ -121,47 +123,41 @@ func TestDigits(t *testing.T) {
 
 // The processor's digits are those of plain Go, byte by byte.
 func TestDigitsAreEqual(t *testing.T) {
-	if !haveByteProducts() {
-		t.Skip("the processor has no products of bytes")
-	}
-	r := rand.New(rand.NewPCG(23, 24))
-	for _, nibbles := range []bool{false, true} {
+	made := map[string][]int32{}
+	eachDigits(t, func(t *testing.T, nibbles bool) {
+		r := rand.New(rand.NewPCG(23, 24))
 		for _, shape := range digitShapes {
 			x := newFenced[float32](r, 1, shape[1]*PackedBlock, 0)
-			var seen [][]int32
-			eachDigitUnit(t, func(t *testing.T) {
-				memory := alignedDigits(shape[1], nibbles)
-				if _, held := NewDigits(memory, shape[1], nibbles, x.first()); !held {
-					t.Fatal("not held")
-				}
-				seen = append(seen, memory)
-			})
-			if !slices.Equal(seen[0], seen[len(seen)-1]) {
-				t.Errorf("nibbles %v: the digits of %d blocks differ", nibbles, shape[1])
+			memory := alignedDigits(shape[1], nibbles)
+			if _, held := NewDigits(memory, shape[1], nibbles, x.first()); !held {
+				t.Fatal("not held")
 			}
+			of := fmt.Sprintf("%v, nibbles %v, %v", active, nibbles, shape)
+			if want, found := made[of]; found && !slices.Equal(memory, want) {
+				t.Errorf("%s: the digits differ", of)
+			}
+			made[of] = memory
 		}
-	}
+	})
 }
 
 // What digits do not hold is told apart.
 func TestDigitsHold(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	eachDigitUnit(t, func(t *testing.T) {
-		for _, nibbles := range []bool{false, true} {
-			for _, c := range []struct {
-				x    float32
-				held bool
-			}{
-				{0, true}, {1, true}, {-0x1p80, true}, {0x1p-80, true},
-				{0x1.000002p80, false}, {-0x1.fffffep-81, false}, {1e-42, false},
-				{inf, false}, {-inf, false}, {nan, false},
-			} {
-				for at := range 3 * PackedBlock {
-					x := make([]float32, 3*PackedBlock)
-					x[at] = c.x
-					if _, held := NewDigits(alignedDigits(3, nibbles), 3, nibbles, &x[0]); held != c.held {
-						t.Fatalf("nibbles %v, %g as element %d: held is %v", nibbles, c.x, at, held)
-					}
+	eachDigits(t, func(t *testing.T, nibbles bool) {
+		for _, c := range []struct {
+			x    float32
+			held bool
+		}{
+			{0, true}, {1, true}, {-0x1p80, true}, {0x1p-80, true},
+			{0x1.000002p80, false}, {-0x1.fffffep-81, false}, {1e-42, false},
+			{inf, false}, {-inf, false}, {nan, false},
+		} {
+			for at := range 3 * PackedBlock {
+				x := make([]float32, 3*PackedBlock)
+				x[at] = c.x
+				if _, held := NewDigits(alignedDigits(3, nibbles), 3, nibbles, &x[0]); held != c.held {
+					t.Fatalf("nibbles %v, %g as element %d: held is %v", nibbles, c.x, at, held)
 				}
 			}
 		}
@@ -169,37 +165,33 @@ func TestDigitsHold(t *testing.T) {
 }
 
 func TestDigitDots(t *testing.T) {
-	eachDigitUnit(t, func(t *testing.T) {
+	eachDigits(t, func(t *testing.T, nibbles bool) {
 		r := rand.New(rand.NewPCG(25, 26))
-		for _, nibbles := range []bool{false, true} {
-			for _, shape := range digitShapes {
-				p := newPackedRows(r, nibbles, shape[0], shape[1])
-				x := newFenced[float32](r, 1, p.blocks*PackedBlock, 0)
-				checkDigitDots(t, p, x.cells[margin:][:x.n])
-			}
+		for _, shape := range digitShapes {
+			p := newPackedRows(r, nibbles, shape[0], shape[1])
+			x := newFenced[float32](r, 1, p.blocks*PackedBlock, 0)
+			checkDigitDots(t, p, x.cells[margin:][:x.n])
 		}
 	})
 }
 
 // No sum of an int32 overflows, whatever the codes.
 func TestDigitDotsOfExtremes(t *testing.T) {
-	eachDigitUnit(t, func(t *testing.T) {
+	eachDigits(t, func(t *testing.T, nibbles bool) {
 		r := rand.New(rand.NewPCG(27, 28))
-		for _, nibbles := range []bool{false, true} {
-			for _, code := range []byte{0x80, 0x7f, 0x00, 0xff} {
-				for _, sign := range []float32{1, -1} {
-					p := newPackedRows(r, nibbles, 2, 6)
-					for i := range p.rows {
-						for j := range p.scales {
-							p.bytes[i*p.ldc+j] = code
-						}
+		for _, code := range []byte{0x80, 0x7f, 0x00, 0xff} {
+			for _, sign := range []float32{1, -1} {
+				p := newPackedRows(r, nibbles, 2, 6)
+				for i := range p.rows {
+					for j := range p.scales {
+						p.bytes[i*p.ldc+j] = code
 					}
-					x := make([]float32, 6*PackedBlock)
-					for i := range x {
-						x[i] = sign
-					}
-					checkDigitDots(t, p, x)
 				}
+				x := make([]float32, 6*PackedBlock)
+				for i := range x {
+					x[i] = sign
+				}
+				checkDigitDots(t, p, x)
 			}
 		}
 	})

@@ -38,6 +38,8 @@ var families = map[string]func(){
 			digitsOf(c)
 			digitDots(c)
 		}
+		digitsInPairs()
+		digitDotsInPairs()
 	},
 	"listed": func() {
 		each(listedDots4)
