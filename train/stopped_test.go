@@ -15,6 +15,7 @@ import (
 
 	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
@@ -211,10 +212,14 @@ func drawStopped(t *testing.T, seed uint64) stoppedTraining {
 	if d.one(5) {
 		dtype = tensor.Float64
 	}
+	compute := []tensor.Dtype{dtype, dtype, ops.BFloat16, ops.Float16}[d.IntN(4)]
+	if dtype != tensor.Float32 {
+		compute = dtype
+	}
 	gpt := nn.GPTConfig{Vocab: drawnVocab, Context: 2 * drawnLength, Layers: 1 + d.IntN(2), Heads: 2, Dim: 8, Dropout: d.maybe(0.1)}
 	badEvery, metric := d.of(0, 0, 0, 5, 9, 13), d.one(2)
 	model := func(s *nn.Scope, in train.Inputs) train.Outputs {
-		m := nn.NewGPT(s.DType(dtype), gpt)
+		m := nn.NewGPT(s.DType(dtype).Compute(compute), gpt)
 		var loss nn.Tensor
 		if in.Has("ends") {
 			loss = m.LossPacked(in.Get("tokens"), in.Get("targets"), nn.Packing{Ends: in.Get("ends"), Positions: in.Get("positions")})
@@ -250,6 +255,11 @@ func drawStopped(t *testing.T, seed uint64) stoppedTraining {
 	freeze, seeds := d.one(6), d.Uint64()
 	evaluations := train.Evaluations{Every: d.of(0, 1, 3, 7), Batches: 1 + d.IntN(3)}
 	validates, every, memory, prefetches, goBack := d.one(2), d.of(0, 1, 2, 5), d.one(6), d.one(3), d.one(3)
+	change := nn.LoRA{Rank: 2, Alpha: d.maybe(3), Dropout: d.maybe(0.2), Decomposed: d.one(3), RankStabilized: d.one(2)}
+	kept := []tensor.Dtype{tensor.Float32, ops.BFloat16, ops.Float16}[d.IntN(3)]
+	if dtype != tensor.Float32 || change.Decomposed {
+		kept = dtype // all of it
+	}
 	config := func(trace *trace) train.LoopConfig {
 		c := train.LoopConfig{Model: model, Parameters: nn.NewParameters(seeds), Optimizer: optimizer, Options: o, Data: batches(), Steps: steps,
 			Evaluations: evaluations, CheckpointEvery: every, Hooks: []train.Hook{trace.hook()}}
@@ -274,8 +284,13 @@ func drawStopped(t *testing.T, seed uint64) stoppedTraining {
 			c.GoBack = &train.GoBack{Spike: 2, Window: 3, Skips: 2, Most: 50}
 		}
 		if lora {
-			if err := c.Parameters.SetLoRA(nn.LoRA{Rank: 2}); err != nil {
+			if err := c.Parameters.SetLoRA(change); err != nil {
 				t.Fatal(err)
+			}
+			if kept != dtype {
+				if err := c.Parameters.KeepWeights(kept); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		if freeze {
@@ -283,8 +298,8 @@ func drawStopped(t *testing.T, seed uint64) stoppedTraining {
 		}
 		return c
 	}
-	text := fmt.Sprintf("%d steps, %T %+v, %+v, model %+v of %v, bad every %d, evaluations %+v, checkpoints every %d, go back %v, freeze %v, lora %v, prefetch %v",
-		steps, optimizer, optimizer, o, gpt, dtype, badEvery, evaluations, every, goBack, freeze, lora, prefetches)
+	text := fmt.Sprintf("%d steps, %T %+v, %+v, model %+v of %v in %v, bad every %d, evaluations %+v, checkpoints every %d, go back %v, freeze %v, lora %v %+v beside %v, prefetch %v",
+		steps, optimizer, optimizer, o, gpt, dtype, compute, badEvery, evaluations, every, goBack, freeze, lora, change, kept, prefetches)
 	return stoppedTraining{config: config, keep: 1 + d.IntN(3), text: text}
 }
 
