@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
@@ -186,6 +187,7 @@ func (k task) losses(t *testing.T, seed uint64, steps int) (list []float64) {
 // With -curves, losses of all models and seeds are written, by name. Without, each model learns
 // something in a few steps.
 func TestCurves(t *testing.T) {
+	slow.Race(t)
 	all := map[string][][]float64{}
 	for _, k := range tasks {
 		if *curves == "" {

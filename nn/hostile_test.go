@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/internal/hostile"
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
@@ -145,6 +146,7 @@ func TestZeroLayers(t *testing.T) {
 
 // Methods of scopes and tensors give errors, and no panics.
 func TestHostileTensors(t *testing.T) {
+	slow.Race(t)
 	for _, number := range []int{0, 1, -1, 3, 1 << 40, -1 << 40} {
 		g := gorgonia.NewGraph()
 		for i, n := range append(inputs(g), nil) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/gradcheck"
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
@@ -132,6 +133,7 @@ func TestLossesAsInPyTorch(t *testing.T) {
 
 // Gradients are those of finite differences.
 func TestLossGradients(t *testing.T) {
+	slow.Race(t)
 	for name, c := range lossCases() {
 		if c.scale > 100 {
 			continue // steps of finite differences are too coarse for what is flat or a kink

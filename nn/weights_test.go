@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -104,6 +105,7 @@ func greedy(logits []float64) int { return slices.Index(logits, slices.Max(logit
 // A model with weights in 16 bits gives the logits of the rounded weights as exactly as float32
 // does, and the tokens of a graph without a cache, whatever the number of threads.
 func TestKeepWeights(t *testing.T) {
+	slow.Race(t)
 	// A logit is behind some forty sums, one after the other, whose roundings add up as the steps
 	// of a random walk do.
 	bound := 2 * math.Sqrt(40) * 0x1p-24

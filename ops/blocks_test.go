@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/score"
 	"github.com/stheno-ml/stheno/ops"
@@ -105,6 +106,7 @@ func TestListsOfAllBlocks(t *testing.T) {
 
 // Drawn lists are a mask of what they have, with all else that attention can do.
 func TestDrawnListsAreAMask(t *testing.T) {
+	slow.Race(t)
 	random := rand.New(rand.NewPCG(3, 4))
 	for n, sizes := range [][2]int{{64, 64}, {32, 64}, {48, 20}, {1, 16}, {128, 32}} {
 		c := listedCase{batch: 2, heads: 4, keyHeads: 2, sq: 150, sk: 170, o: ops.BlockLists{Queries: sizes[0], Keys: sizes[1], ByKeyHead: n%2 == 0}}

@@ -93,6 +93,7 @@ func TestSecondDerivativesOfAttention(t *testing.T) {
 
 // A model of several ops, and each op that has second derivatives.
 func TestSecondDerivatives(t *testing.T) {
+	slow.Race(t)
 	slow.Emulated(t)
 	type leaves = func(name string, shape ...int) *gorgonia.Node
 	must := gorgonia.Must

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/internal/freeport"
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
@@ -18,6 +19,7 @@ import (
 // TestMistakesOfTrainings has what is found while a training runs, resumes or meets its ranks, and
 // what is no error but a notice, since somebody may mean it.
 func TestMistakesOfTrainings(t *testing.T) {
+	slow.Race(t)
 	type scope = nn.Scope
 	type inputs = train.Inputs
 	batch := func(labels ...int) data.Batch {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
@@ -107,6 +108,7 @@ var goldenOptimizers = map[string]struct {
 // TestStepsAsInPyTorch compares losses and gradient norms of each step with PyTorch's, and the loss
 // with an average of the weights.
 func TestStepsAsInPyTorch(t *testing.T) {
+	slow.Race(t)
 	content, err := os.ReadFile("testdata/steps.json")
 	if err != nil {
 		t.Fatal(err)

@@ -22,10 +22,14 @@ func Forks(t testing.TB) {
 	}
 }
 
+// Racing reports whether tests run in short mode under the race detector: a test then leaves out
+// cases that are long there, and start no goroutine that others do not start.
+func Racing() bool { return race && testing.Short() }
+
 // Race skips a test in short mode under the race detector. Such a test is long there, and starts no
 // goroutine that others do not start.
 func Race(t testing.TB) {
-	if race && testing.Short() {
+	if Racing() {
 		t.Skip("shows the race detector nothing that shorter tests do not")
 	}
 }

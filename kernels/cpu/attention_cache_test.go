@@ -36,7 +36,11 @@ func cacheCases() []Case {
 func TestAttentionOverCache(t *testing.T) {
 	slow.Emulated(t)
 	for n, c := range cacheCases() {
-		if leftOut(n) {
+		if slow.Racing() {
+			if n%8 != 2 { // a few that have runs of keys for several threads
+				continue
+			}
+		} else if leftOut(n) {
 			continue
 		}
 		c = affordable(c)

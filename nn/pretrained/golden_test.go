@@ -13,6 +13,7 @@ import (
 
 	"github.com/stheno-ml/stheno/gguf"
 	"github.com/stheno-ml/stheno/internal/plainfile"
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
@@ -435,7 +436,10 @@ func load32(x []float64) []float32 {
 
 // The loss of each next token has the gradients that transformers computes, tensor by tensor.
 func TestGradients(t *testing.T) {
-	for _, name := range languageModels {
+	for n, name := range languageModels {
+		if slow.Racing() && n%6 > 0 {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			want := readGolden(t, name)
 			m := load(t, filepath.Join("testdata", name), Options{})
@@ -538,7 +542,10 @@ func TestKinds(t *testing.T) {
 // What is written has the tensors that were read, bit by bit, whether in one file or in shards, and
 // is read again.
 func TestSave(t *testing.T) {
-	for _, name := range slices.Concat(languageModels, rewards, encoders, visions, pairs, writers) {
+	for n, name := range slices.Concat(languageModels, rewards, encoders, visions, pairs, writers) {
+		if slow.Racing() && n%6 > 0 {
+			continue // they are saved by the same goroutines
+		}
 		t.Run(name, func(t *testing.T) {
 			from := filepath.Join("testdata", name)
 			m := load(t, from, Options{})
