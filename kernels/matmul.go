@@ -46,6 +46,9 @@ type MatMulOutputs struct {
 	// ColumnSums, (n) row-major, receives Σ over all rows of C, before or after C is rounded: a
 	// bias's gradient. It may be left out.
 	ColumnSums Tensor
+	// SumsOfB, (n) row-major, receives Σ over all rows of B: a bias's gradient, beside that of its
+	// weight. It may be left out. Otherwise B has two axes, the last contiguous.
+	SumsOfB Tensor
 }
 
 // MatMulKernels multiply matrices, and sum rows: together, a linear layer and its gradients.
@@ -167,6 +170,9 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 	if err != nil {
 		return err
 	}
+	if err := m.checkSumsOfB(out.SumsOfB); err != nil {
+		return err
+	}
 	if err := m.checkRounded(); err != nil {
 		return err
 	}
@@ -174,6 +180,17 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 		return err
 	}
 	return m.checkRoundings(out.C)
+}
+
+func (m *MatMul) checkSumsOfB(sums Tensor) error {
+	b := m.B
+	if !sums.IsSet() {
+		return checkOperands(ownOrWide("sumsOfB", sums, sums.Shape, m.A.DType).optional())
+	}
+	if b.DType != m.A.DType || len(b.Shape) != 2 || b.Strides[1] != 1 && b.Shape[1] > 1 {
+		return fmt.Errorf("b is %v and has shape %v and strides %v, for sumsOfB it needs a's dtype and two axes, the last contiguous", b.DType, b.Shape, b.Strides)
+	}
+	return checkOperands(ownOrWide("sumsOfB", sums, b.Shape[1:], b.DType))
 }
 
 func (m *MatMul) validateBias(columns int) error {

@@ -155,8 +155,16 @@ func (m *MatMul) epilogueOperands(ofC DType) []operand {
 
 // MatMulApart computes a product, those that are added to it, its epilogue and the sums of its
 // columns by one kernel after the other: for devices and shapes that no kernel computes at once. It
-// leaves A·B + bias and [Activate] alone, without Plus and ColumnSums, to the device's MatMul.
+// leaves A·B + bias and [Activate] alone, without Plus and ColumnSums, to the device's MatMul. If
+// SumsOfB is asked for, it leaves all else to that.
 func MatMulApart(b Backend, m *MatMul, out MatMulOutputs) error {
+	if sums := out.SumsOfB; sums.IsSet() {
+		out.SumsOfB = Tensor{}
+		if err := b.MatMul(m, out); err != nil {
+			return err
+		}
+		return b.SumRows(m.B, sums, false)
+	}
 	if err := matMulApart(b, m, out.C); err != nil || !out.ColumnSums.IsSet() {
 		return err
 	}

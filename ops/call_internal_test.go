@@ -50,6 +50,9 @@ type callRecorder struct {
 
 func (r *callRecorder) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	r.products++
+	if out.SumsOfB.IsSet() {
+		r.names = append(r.names, "bias")
+	}
 	return r.Backend.MatMul(m, out)
 }
 

@@ -157,16 +157,14 @@ func (f factor) transposed() factor {
 
 // gradientsOfLayer computes the gradients of a layer's parameters that are wanted.
 func (r *run) gradientsOfLayer(x, dy factor, dWeight, dBias kernels.Tensor) error {
-	if dWeight.IsSet() {
+	switch {
+	case dWeight.IsSet():
 		m := kernels.MatMul{A: x.Permute(1, 0), B: dy.Tensor, RoundedA: x.columns, RoundedB: dy.columns}
-		if err := r.MatMul(&m, kernels.MatMulOutputs{C: dWeight}); err != nil {
-			return err
-		}
+		return r.MatMul(&m, kernels.MatMulOutputs{C: dWeight, SumsOfB: dBias})
+	case dBias.IsSet():
+		return r.SumRows(dy.Tensor, dBias, false)
 	}
-	if !dBias.IsSet() {
-		return nil
-	}
-	return r.SumRows(dy.Tensor, dBias, false)
+	return nil
 }
 
 // zeroed sets a gradient that is wanted to zero.

@@ -21,7 +21,7 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) (err erro
 		return err
 	}
 	epilogue, isActivate := m.Epilogue.(kernels.Activate)
-	if m.Epilogue != nil && !isActivate || out.ColumnSums.IsSet() {
+	if m.Epilogue != nil && !isActivate || out.ColumnSums.IsSet() || out.SumsOfB.IsSet() {
 		return kernels.MatMulApart(b, m, out)
 	}
 	if len(m.Plus) > 0 {

@@ -395,7 +395,7 @@ func (p *product[T]) compare(t *testing.T, name string, out kernels.Tensor, memo
 }
 
 // A product may be the gradient of what an activation was applied to, and have the sums of its
-// columns.
+// columns or those of B's.
 func TestMatMulGradient(t *testing.T) {
 	bothTypes(t, testMatMulGradient[float32], testMatMulGradient[float64])
 }
@@ -415,6 +415,12 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 			verify[T](t, fmt.Sprint(s, act), func(backend *cpu.Backend) ([]result, error) {
 				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, ColumnSums: sums.Tensor})
 				return []result{resultOf("c", c, ref, pt), resultOf("column sums", sums, refSums, ptSums)}, err
+			})
+			sumsOfB := newField[T](r, 0, s[1])
+			refSums, ptSums = reference.SumRows[float64](b.Tensor), reference.SumRows[T](b.Tensor)
+			verify[T](t, fmt.Sprint(s, act, " and sums of b"), func(backend *cpu.Backend) ([]result, error) {
+				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, SumsOfB: sumsOfB.Tensor})
+				return []result{resultOf("c", c, ref, pt), resultOf("sums of b", sumsOfB, refSums, ptSums)}, err
 			})
 			if act != kernels.SiLU {
 				continue

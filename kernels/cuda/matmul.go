@@ -30,9 +30,16 @@ func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	return err
 }
 
-// matMulWithEpilogue queues a product whose epilogue is more than an activation, if it is one: in
-// one pass where there is a kernel for that, and otherwise one kernel after the other.
+// matMulWithEpilogue queues a product whose epilogue is more than an activation, or that has sums
+// beside C, if it is one: in one pass where there is a kernel for that, and otherwise one kernel
+// after the other.
 func (d *Device) matMulWithEpilogue(m *kernels.MatMul, out kernels.MatMulOutputs) (queued bool, err error) {
+	if out.SumsOfB.IsSet() {
+		if queued, err = d.matMulSums(m, out); queued || err != nil {
+			return true, err
+		}
+		return true, kernels.MatMulApart(d, m, out)
+	}
 	switch e := m.Epilogue.(type) {
 	case kernels.Gate:
 		if m.Precision == kernels.PrecisionFloat8 {

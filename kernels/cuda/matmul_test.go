@@ -1077,6 +1077,7 @@ func TestMatMulErrors(t *testing.T) {
 			p.Epilogue = kernels.GateGradient{Up: tensor(kernels.BF16, 2, 3, 5)}
 		},
 		"columnSums has shape [3] and strides [1], it needs shape [5]": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.ColumnSums = tensor(kernels.F32, 3) },
+		"sumsOfB has shape [3] and strides [1], it needs shape [5]":    func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.SumsOfB = tensor(kernels.F32, 3) },
 		"b has shape [4 5] but no data":                                func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
 	} {
 		p, out := &kernels.MatMul{A: tensor(kernels.BF16, 2, 3, 4), B: tensor(kernels.BF16, 4, 5)}, kernels.MatMulOutputs{C: tensor(kernels.BF16, 2, 3, 5)}

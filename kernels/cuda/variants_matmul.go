@@ -76,6 +76,7 @@ type matmul90 struct {
 	bRows    bool // B's rows are contiguous, rather than its columns
 	epilogue epilogue90
 	by       groupedBy
+	sumsB    bool // adds up B's columns
 }
 
 // epilogue90 is one of src/matmul_epilogue_sm90.cuh. All but activates leave 16-bit results alone.
@@ -131,7 +132,7 @@ func (e epilogue90) brings() bool { return e.kind == timesSlope || e.kind == gat
 func (v matmul90) name() string {
 	name := "matmul_sm90_" + v.matmulTile.name + map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[v.element]
 	name += map[bool]string{false: "_n", true: "_t"}[v.aColumns] + map[bool]string{false: "t", true: "n"}[v.bRows]
-	return name + v.epilogue.suffix() + v.by.suffix()
+	return name + v.epilogue.suffix() + map[bool]string{true: "_sums"}[v.sumsB] + v.by.suffix()
 }
 
 // chunk is how many 16-bit columns that leave lie side by side in shared memory, and chunkOfB how
@@ -198,6 +199,9 @@ func matmul90Variants() []matmul90 {
 			}
 		}
 		list = append(list, matmul90{matmulTile: sideTile, element: e, aColumns: true, bRows: true})
+		for _, tile := range []matmulTile{wideTile, broadTile, turnTile, sideTile} {
+			list = append(list, matmul90{matmulTile: tile, element: e, aColumns: true, bRows: true, sumsB: true})
+		}
 		for _, bRows := range []bool{false, true} {
 			for _, kind := range []epilogueKind{gates, gateGradients} {
 				list = append(list, matmul90{matmulTile: broadTile, element: e, bRows: bRows, epilogue: epilogue90{kind: kind}})
@@ -214,8 +218,11 @@ func matmul90Variants() []matmul90 {
 // module says how a kernel is compiled.
 func (v matmul90) module() compiledModule {
 	m := compiledModule{Name: v.name(), Source: "matmul_sm90.cu", Arch: "compute_90a"}
-	if v.epilogue.kind == mirrors {
+	switch {
+	case v.epilogue.kind == mirrors:
 		m.Source = "matmul_symmetric_sm90.cu"
+	case v.sumsB:
+		m.Source = "matmul_sums_sm90.cu"
 	}
 	m.Defines = []string{
 		"KERNEL=" + m.Name, "ELEMENT_" + map[element]string{elementBF16: "BF16", elementF16: "F16"}[v.element],
