@@ -75,8 +75,8 @@ type Digits struct {
 	// factors are those of all blocks, and zeros up to a multiple of factorsTogether.
 	factors []float32
 	// digits are steps of some blocks: digits of one rank are a vector for each code in a byte, the
-	// highest rank first. Behind these is a vector of int32, which the processor adds to the sums of
-	// unsigned codes, four products of each vector.
+	// highest rank first. Behind these is a vector of int32, which the processor adds to the sums
+	// of unsigned codes, four products of each vector.
 	digits []byte
 }
 
