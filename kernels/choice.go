@@ -112,7 +112,8 @@ func (c *Choice) Validate() error {
 // and every device makes the same.
 type ChooseTokens struct {
 	Logits Tensor // (B, V): z, contiguous rows, float32 or float64, which is rounded; −∞ is never chosen
-	// Settings is (B, ChoiceSettings), contiguous rows of float32: see [Choice.Settings].
+	// Settings is (B, ChoiceSettings), contiguous rows of float32: see [Choice.Settings]. A
+	// fraction of TopK is dropped, and what is not positive, or no number, is as 0.
 	Settings Tensor
 	Random   Tensor // (B), int64: 64 random bits
 	// Earlier is a vector of int32. Its first B + 1 numbers say where the pairs of each text begin

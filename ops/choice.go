@@ -62,7 +62,6 @@ type Choosing struct {
 	settings, random *Feed
 	ofSettings       []float32
 	ofRandom         []int64
-	fed              bool
 	asked            bool // for log-probabilities
 }
 
@@ -84,6 +83,11 @@ func (c *Chooser) Add(logits *gorgonia.Node) (*Choosing, error) {
 		return nil, err
 	}
 	if g.random, err = NewFeed(c.device, tensor.New(tensor.WithShape(texts), tensor.WithBacking(g.ofRandom))); err != nil {
+		return nil, err
+	}
+	// A run of which nobody reads the choice may come before the first Send, such as one of a
+	// prompt's beginning.
+	if err := errors.Join(g.settings.Send(), g.random.Send()); err != nil {
 		return nil, err
 	}
 	graph := logits.Graph()
@@ -130,17 +134,16 @@ func (g *Choosing) Send(choices []kernels.Choice) error {
 		g.ofRandom[text] = int64(c.Random)
 		draws, g.asked = draws || c.Temperature != 0, g.asked || c.LogProb
 	}
-	if !g.fed || !slices.Equal(before, g.ofSettings) {
+	if !slices.Equal(before, g.ofSettings) {
 		if err := g.settings.Send(); err != nil {
 			return err
 		}
 	}
-	if !g.fed || draws {
+	if draws {
 		if err := g.random.Send(); err != nil {
 			return err
 		}
 	}
-	g.fed = true
 	return g.of.send(choices, g.tokens)
 }
 

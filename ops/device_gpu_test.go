@@ -464,3 +464,57 @@ func BenchmarkAttentionOnTheDevice(b *testing.B) {
 		}
 	}
 }
+
+// A run before the first choice was sent takes the most probable tokens, whatever was in the
+// memory that the settings got.
+func TestChooserBeforeItIsTold(t *testing.T) {
+	d := gpu(t)
+	const texts, tokens = 4, 2000
+	r := rand.New(rand.NewPCG(1, 1))
+	logits, want := make([]float32, texts*tokens), make([]int, texts)
+	for i := range logits {
+		if logits[i] = float32(r.NormFloat64()); logits[i] > logits[i/tokens*tokens+want[i/tokens]] {
+			want[i/tokens] = i % tokens
+		}
+	}
+	x, err := d.Upload(tensor.New(tensor.WithShape(texts, tokens), tensor.WithBacking(logits)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for try := range 5 {
+		for range 20 { // that die: what is neither a whole number nor 0
+			if _, err := d.Upload(tensor.New(tensor.WithShape(texts, kernels.ChoiceSettings), tensor.WithBacking(slices.Repeat([]float32{.3}, texts*kernels.ChoiceSettings)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.GC()
+		runtime.GC()
+		time.Sleep(time.Millisecond) // for cleanups
+		chooser, err := ops.NewChooser(d, texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := gorgonia.NewGraph()
+		c, err := chooser.Add(gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(texts, tokens), gorgonia.WithValue(x), gorgonia.WithName("logits")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		machine, err := ops.NewMachine(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := machine.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		chosen, err := c.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text, c := range chosen {
+			if c.ID != want[text] {
+				t.Errorf("try %d: text %d has token %d, the most probable is %d", try, text, c.ID, want[text])
+			}
+		}
+		machine.Close()
+	}
+}

@@ -122,7 +122,7 @@ func (c *choice) choose(random uint64) int {
 		return best
 	}
 	least := uint32(0) // key that is left
-	if k := c.settings[kernels.ChoiceTopK]; k > 0 && k < float32(len(c.x)) {
+	if k := c.settings[kernels.ChoiceTopK]; k >= 1 && k < float32(len(c.x)) {
 		least, _ = c.selected(uint64(k), func(int) uint64 { return 1 })
 	}
 	total := c.weigh(largest, temperature, least)

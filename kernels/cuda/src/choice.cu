@@ -429,8 +429,8 @@ template <int CLUSTER> struct Text {
       return;
     }
     const float k = setting(TopK), p = setting(TopP), least = setting(MinP);
-    if (k > 0 && k <= LISTED && k < a.tokens && chooseListed((uint32_t)k, p, least, (uint64_t)a.random[text], lse)) return;
-    if (k > 0 && k < a.tokens) {
+    if (k >= 1 && k <= LISTED && k < a.tokens && chooseListed((uint32_t)k, p, least, (uint64_t)a.random[text], lse)) return;
+    if (k >= 1 && k < a.tokens) {
       const uint64_t enough = (uint64_t)k;
       this->least = select([](int) { return (uint64_t)1; }, [=](uint64_t) { return enough; }).key;
     }

@@ -18,6 +18,9 @@ func Draw(r *rand.Rand, tokens int) *kernels.ChooseTokens {
 		fill(r, logits[text*tokens:][:tokens])
 		c := choice(r, tokens)
 		row := c.Settings()
+		if r.IntN(8) == 0 { // what no choice has
+			row[[]int{kernels.ChoiceTopK, kernels.ChoiceTopP, kernels.ChoiceMinP}[r.IntN(3)]] = []float32{float32(r.Float64()), 1.5, -3, float32(math.NaN())}[r.IntN(4)]
+		}
 		settings = append(settings, row[:]...)
 		random[text] = int64(c.Random)
 		for _, e := range c.Earlier {
