@@ -44,7 +44,7 @@ func (r *Report) Markdown() string {
 		b.WriteString(fullTable(results))
 	}
 	if len(r.Outputs) > 0 {
-		b.WriteString("\n## In the same job\n\nWhat other programs printed in the same job, on the same machine. Where that has several GPUs, some of them ran side by side, each on a GPU of its own.\n")
+		b.WriteString("\n## In the same job\n\nWhat other programs printed, in the same job on the same machine where a line names no other. Where that has several GPUs, some of them ran side by side, each on a GPU of its own.\n")
 	}
 	for _, o := range r.Outputs {
 		fmt.Fprintf(&b, "\n`%s`\n\n```\n%s\n```\n", o.Command, o.Text)
