@@ -85,8 +85,8 @@ func (c *Chooser) Add(logits *gorgonia.Node) (*Choosing, error) {
 	if g.random, err = NewFeed(c.device, tensor.New(tensor.WithShape(texts), tensor.WithBacking(g.ofRandom))); err != nil {
 		return nil, err
 	}
-	// A run of which nobody reads the choice may come before the first Send, such as one of a
-	// prompt's beginning.
+	// A run may come before the first Send: that of a prompt's beginning, whose choice nobody
+	// reads.
 	if err := errors.Join(g.settings.Send(), g.random.Send()); err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type request struct {
 	Lens                        []int // cumulative lengths of packed sequences
 	Dropout, SoftCap            float64
 	Slopes                      bool
-	Recorded                    bool    // calls are recorded once and launched together
+	Recorded                    bool    // calls are one CUDA graph, for peers that are timed so
 	MatMul                      product // of the pass "matmul"
 }
 

@@ -177,7 +177,7 @@ func convert[A, B any](list []A, f func(x A) B) []B {
 	return to
 }
 
-// keptValue is a matrix as it is kept.
+// keptValue is x in the node's type, in which the graph keeps it: 16 bits, or packed.
 func keptValue(n *Node, x []float64) *tensor.Dense {
 	wide := tensor.New(tensor.WithShape(n.Shapes[0]...), tensor.WithBacking(convert(x, func(x float64) float32 { return float32(x) })), tensor.WithEngine(ops.Engine()))
 	to, err := (*tensor.Dense)(nil), error(nil)

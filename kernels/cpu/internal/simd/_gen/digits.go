@@ -221,19 +221,7 @@ func digitsOf(c byteCode) {
 	}
 	VPMAXUD(sizes[1], sizes[0], sizes[0])
 	greatest := t.reduce(sizes[0], func(x, y, to Op) { VPMAXUD(x, y, to) })
-	bits, above, scale, inverse := GP32(), GP64(), XMM(), XMM()
-	VMOVD(greatest, bits)
-	VXORPS(inverse, inverse, inverse)
-	VMULSS(unit, greatest, scale)
-	TESTL(bits, bits)
-	JZ(LabelRef("divided"))
-	MOVL(bits, above.As32())
-	SUBQ(least, above)
-	CMPQ(above, span)
-	JHI(LabelRef("outside"))
-	VDIVSS(greatest, limit, inverse)
-	Label("divided")
-	VMOVSS(scale, Mem{Base: factor})
+	inverse := factorOfGroup(greatest, limit, unit, least, span, factor)
 	times := ZMM()
 	VBROADCASTSS(inverse, times)
 	for i, p := range parts {
@@ -274,6 +262,30 @@ func digitsOf(c byteCode) {
 	ADDQ(U32(uint32(c.bytes())), step)
 	SUBQ(Imm(uint64(c.groups)), left)
 	JG(LabelRef("correct"))
+	returnHeld()
+}
+
+// factorOfGroup stores the factor of a group by its greatest magnitude, and gives what makes its
+// elements integers. It goes to "outside" where digits do not hold the group.
+func factorOfGroup(greatest, limit, unit reg.VecVirtual, least, span, factor reg.GPVirtual) (inverse reg.VecVirtual) {
+	bits, above, scale, inverse := GP32(), GP64(), XMM(), XMM()
+	VMOVD(greatest, bits)
+	VXORPS(inverse, inverse, inverse)
+	VMULSS(unit, greatest, scale)
+	TESTL(bits, bits)
+	JZ(LabelRef("divided"))
+	MOVL(bits, above.As32())
+	SUBQ(least, above)
+	CMPQ(above, span)
+	JHI(LabelRef("outside"))
+	VDIVSS(greatest, limit, inverse)
+	Label("divided")
+	VMOVSS(scale, Mem{Base: factor})
+	return inverse
+}
+
+// returnHeld ends digitsOf, also for rows that digits do not hold.
+func returnHeld() {
 	result := GP64()
 	MOVQ(I32(1), result)
 	Store(result, ReturnIndex(0))

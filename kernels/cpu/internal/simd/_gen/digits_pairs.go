@@ -188,19 +188,7 @@ func digitsInPairs() {
 		}
 	}
 	greatest := t.reduce(most, func(x, y, to Op) { VPMAXUD(x, y, to) })
-	bits, above, scale, inverse := GP32(), GP64(), XMM(), XMM()
-	VMOVD(greatest, bits)
-	VXORPS(inverse, inverse, inverse)
-	VMULSS(unit, greatest, scale)
-	TESTL(bits, bits)
-	JZ(LabelRef("divided"))
-	MOVL(bits, above.As32())
-	SUBQ(least, above)
-	CMPQ(above, span)
-	JHI(LabelRef("outside"))
-	VDIVSS(greatest, limit, inverse)
-	Label("divided")
-	VMOVSS(scale, Mem{Base: factor})
+	inverse := factorOfGroup(greatest, limit, unit, least, span, factor)
 	times := YMM()
 	VBROADCASTSS(inverse, times)
 	for _, p := range parts {
@@ -247,13 +235,5 @@ func digitsInPairs() {
 	ADDQ(U32(pairBytes), step)
 	SUBQ(Imm(pairGroups), left)
 	JG(LabelRef("correct"))
-	result := GP64()
-	MOVQ(I32(1), result)
-	Store(result, ReturnIndex(0))
-	ret()
-
-	Label("outside")
-	XORQ(result, result)
-	Store(result, ReturnIndex(0))
-	ret()
+	returnHeld()
 }

@@ -7,7 +7,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+	"github.com/stheno-ml/stheno/kernels/cpu"
 )
 
-func main() { fmt.Println(simd.Active()) }
+func main() { fmt.Println(cpu.VectorLevel()) }
