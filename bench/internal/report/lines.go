@@ -11,6 +11,7 @@ import (
 	"github.com/stheno-ml/stheno/bench/internal/measure"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -162,8 +163,8 @@ func (a axes) level(p *plot.Plot, y float64, name string) (end, error) {
 	return end{last, name, textGrey}, nil
 }
 
-// name writes the names of lines at their ends. Those at the panel's side are moved apart where
-// they would lie on each other.
+// name writes the names of lines at their ends: those at the panel's side beside them, moved apart
+// where they would lie on each other, and others above them.
 func (a axes) name(p *plot.Plot, ends []end) error {
 	slices.SortStableFunc(ends, func(a, b end) int { return cmp.Compare(a.Y, b.Y) })
 	const apart = 0.055 // of the panel's height, a line of text
@@ -187,7 +188,12 @@ func (a axes) name(p *plot.Plot, ends []end) error {
 			return err
 		}
 		nameStyle(&label.TextStyle[0], e.colour)
-		label.Offset.X = vg.Points(6)
+		if e.X == a.to {
+			label.Offset.X = vg.Points(6)
+		} else {
+			label.TextStyle[0].XAlign, label.TextStyle[0].YAlign = text.XCenter, text.YBottom
+			label.Offset.Y = vg.Points(5)
+		}
 		p.Add(label)
 	}
 	return nil
